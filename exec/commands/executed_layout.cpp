@@ -4,7 +4,6 @@
 #include <array>
 #include <variant>
 
-#include "common/layout/sharding.hpp"
 #include "exec/stage/supported.hpp"
 
 namespace plumb::exec {
@@ -12,23 +11,14 @@ namespace {
 
 constexpr int largest_named_degree = 64;
 
-void require_executed_sharding(const Plan& plan, const SessionOptions& options) {
-  const Sharding sharding = plan.layout.data.sharding;
-  if (sharding == Sharding::none) return;
-  const std::string what = sharding == Sharding::zero1   ? "the optimizer's states"
-                           : sharding == Sharding::zero2 ? "gradients and the optimizer's states"
-                                                         : "weights, gradients and the optimizer's states";
+void require_executed_sharding(const Plan& plan) {
   const DataLayout& data = plan.layout.data;
-  if (data.quantized_weights || data.secondary_shard > 0 || data.quantized_gradients > 0) {
-    throw InputError(plan.name,
-                     "its layout is " + describe(plan.layout) +
-                         ": the parts of ZeRO++ (quantized_weights, "
-                         "secondary_shard, quantized_gradients) are not executed yet",
-                     "plan with data: {sharding: zero3}");
-  }
-  const std::string shares = "its data-parallel ranks share out " + what + " (sharding " + name_of(sharding) + ")";
-  if (options.device == "cpu") return;
-  throw InputError(plan.name, shares + ": so far on hosts alone", "--device cpu, or plan with data: {sharding: none}");
+  if (!data.quantized_weights && data.secondary_shard == 0 && data.quantized_gradients == 0) return;
+  throw InputError(plan.name,
+                   "its layout is " + describe(plan.layout) +
+                       ": the parts of ZeRO++ (quantized_weights, secondary_shard, quantized_gradients) are not "
+                       "executed yet",
+                   "plan with data: {sharding: zero3}");
 }
 
 // With a data or a tensor degree above 1.
@@ -150,7 +140,7 @@ void require_executed_layout(const Plan& plan, const SessionOptions& options) {
     throw InputError(plan.name, "its layout is " + describe(layout) + ": so far all stages have one data degree",
                      "plan with data: {degree: " + std::to_string(layout.data.degree) + "}");
   }
-  if (layout.data.degree > 1) require_executed_sharding(plan, options);
+  require_executed_sharding(plan);
   require_one_sum(plan);
   require_own_devices(plan, options);
   if (layout.tensor.degree > 1) require_executed_tensor(plan);

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "exec/transport/collectives/collectives.hpp"
+#include "exec/transport/stream_bucket.hpp"
 
 namespace plumb::exec {
 
@@ -36,9 +37,13 @@ void GradientSums::perform(const Action& action, Event& event, ActionMoments& mo
     // What follows goes between the same ranks.
     if (!reduction.gradients.empty()) overlapped_->finish_all(deadline);
   }
-  for (const DeviceFloats& gradient : reduction.gradients) {
-    sum(reduction.peer, {gradient.data, gradient.size}, deadline);
-    event.bytes += Bytes{static_cast<std::int64_t>(gradient.size_bytes())};
+  if (on_device && shards_ && reduction.peer < 0) {
+    event.bytes += sum_on_stream(Collective::reduce_scatter, group_, reduction.gradients);
+  } else {
+    for (const DeviceFloats& gradient : reduction.gradients) {
+      sum(reduction.peer, {gradient.data, gradient.size}, deadline);
+      event.bytes += Bytes{static_cast<std::int64_t>(gradient.size_bytes())};
+    }
   }
   if (reduction.peer < 0 && copies_.size() > 1) event.bytes += sum_over_copies(stages_.held(action.stage), deadline);
   if (on_device) moments.end = device_.compute().record();
@@ -70,7 +75,16 @@ void GradientSums::sum_own_part(std::span<float> values, Clock::time_point deadl
                                     deadline);
 }
 
+// As one launch.
+Bytes GradientSums::sum_on_stream(Collective kind, std::span<const int> group,
+                                  const std::vector<DeviceFloats>& gradients) {
+  std::vector<CollectiveValue> values;
+  for (const DeviceFloats& gradient : gradients) values.push_back({.data = gradient.bytes(), .count = gradient.size});
+  return move_bucket(transport_.world(), device_, {.kind = kind, .group = group, .bucket = values});
+}
+
 Bytes GradientSums::sum_over_copies(Stage& stage, Clock::time_point deadline) {
+  if (device_.is_asynchronous()) return sum_on_stream(Collective::all_reduce, copies_, stage.own_gradients());
   Bytes summed;
   for (const DeviceFloats& part : stage.own_gradients()) {
     transport_.world().all_reduce(copies_, {part.data, part.size}, deadline);

@@ -12,6 +12,7 @@
 #include "exec/run/overlapped_reduction.hpp"
 #include "exec/run/rank_stages.hpp"
 #include "exec/run/step_moments.hpp"
+#include "exec/transport/launch_plan/communicators.hpp"
 
 namespace plumb::exec {
 
@@ -37,8 +38,8 @@ class GradientSums {
   }
 
   // REDUCE_TIED or REDUCE_GRAD (of HSDP over the ranks of a copy, then of the own part over the copies): fills in
-  // `event` all but its end, and of an asynchronous device `moments`. Throws as Transport::all_reduce or
-  // Collectives::reduce_scatter.
+  // `event` all but its end, and of an asynchronous device `moments`. Throws as Transport::all_reduce,
+  // Transport::collective or Collectives::reduce_scatter.
   void perform(const Action& action, Event& event, ActionMoments& moments, Clock::time_point deadline);
 
   // Both of a table whose ends stand on this rank: once a step, before they are summed with another rank's, or applied.
@@ -48,6 +49,8 @@ class GradientSums {
   void take_overlapped(const Action& action, Event& event, ActionMoments& moments, Clock::time_point deadline);
   void sum(int peer, std::span<float> values, Clock::time_point deadline);
   void sum_own_part(std::span<float> values, Clock::time_point deadline);
+  [[nodiscard]] Bytes sum_on_stream(Collective kind, std::span<const int> group,
+                                    const std::vector<DeviceFloats>& gradients);
   [[nodiscard]] Bytes sum_over_copies(Stage& stage, Clock::time_point deadline);
 
   LaneTransport& transport_;

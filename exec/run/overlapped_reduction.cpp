@@ -1,12 +1,11 @@
 #include "exec/run/overlapped_reduction.hpp"
 
 #include <algorithm>
-#include <span>
 #include <utility>
 
 #include "common/plan/plan_costs.hpp"
 #include "common/schedule/reductions.hpp"
-#include "exec/transport/launch_plan/communicators.hpp"
+#include "exec/transport/stream_bucket.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -27,10 +26,10 @@ OverlappedReduction::OverlappedReduction(const Plan& plan, const std::vector<Act
       world_(world),
       device_(device),
       data_group_(std::move(data_group)),
+      shards_(state_shards(plan.layout) > 1),
       bucket_(bucket_bytes(plan.software, static_cast<int>(data_group_.size()))) {
-  const bool shards = state_shards(plan.layout) > 1;
   if (!device.is_asynchronous()) {
-    on_host_.emplace(world, data_group_, shards ? SumsBeside::Gets::own_part : SumsBeside::Gets::whole);
+    on_host_.emplace(world, data_group_, shards_ ? SumsBeside::Gets::own_part : SumsBeside::Gets::whole);
   }
 }
 
@@ -75,16 +74,15 @@ void OverlappedReduction::start(const std::vector<DeviceFloats>& bucket) {
 }
 
 void OverlappedReduction::start_on_streams(const std::vector<DeviceFloats>& bucket, Sum& sum) {
-  std::vector<std::span<float>> values;
-  CollectiveCall call{.kind = Collective::all_reduce, .use = CommunicatorUse::data, .group = data_group_};
-  for (const DeviceFloats& gradient : bucket) {
-    values.emplace_back(gradient.data, gradient.size);
-    call.count += gradient.size;
-  }
-  call.bucket = values;
-  call.ready = device_.compute().record();
-  if (!sum.first) sum.first = call.ready;
-  sum.last = world_.collective(call);
+  std::vector<CollectiveValue> values;
+  for (const DeviceFloats& gradient : bucket) values.push_back({.data = gradient.bytes(), .count = gradient.size});
+  const MomentPtr ready = device_.compute().record();
+  if (!sum.first) sum.first = ready;
+  sum.last = start_bucket(world_, device_,
+                          {.kind = shards_ ? Collective::reduce_scatter : Collective::all_reduce,
+                           .group = data_group_,
+                           .bucket = values,
+                           .ready = ready});
 }
 
 }  // namespace plumb::exec

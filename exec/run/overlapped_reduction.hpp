@@ -56,6 +56,7 @@ class OverlappedReduction {
   Transport& world_;
   Device& device_;
   std::vector<int> data_group_;
+  bool shards_;  // of the states: each rank needs its part of a sum
   FillingBucket<DeviceFloats> bucket_;
   std::int32_t stage_ = 0;            // that it is of
   std::map<std::int32_t, Sum> sums_;  // by stage

@@ -73,9 +73,8 @@ class RankRun {
   RankLog run() {
     RankLog log{.rank = world_rank_, .steps = {}};
     for (int step = 0; step < options_.steps; ++step) {
-      const auto number = static_cast<std::int32_t>(options_.first_step + step);
       try {
-        log.steps.push_back(run_step(number));
+        log.steps.push_back(run_step(static_cast<std::int32_t>(options_.first_step + step)));
       } catch (const Stopped&) {
         throw;
       } catch (const Error& error) {
@@ -210,8 +209,10 @@ class RankRun {
         sums_.perform(action, event, moments, deadline(start, waiting_time_));
         if (asynchronous_) here() = moments;
       } else if (action.kind == ActionKind::unshard) {
-        event.bytes = gather_weights(stages_.held(action.stage), transport_.world(), shard_group_,
+        if (asynchronous_) here().begin = device_.compute().record();
+        event.bytes = gather_weights(stages_.held(action.stage), transport_.world(), device_, shard_group_,
                                      deadline(start, waiting_time_));
+        if (asynchronous_) here().end = device_.compute().record();
       } else if (action.kind == ActionKind::clip_gradients) {
         clip(deadline(start, waiting_time_));
       } else {

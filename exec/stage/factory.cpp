@@ -14,7 +14,8 @@
 #include "exec/device/blas.hpp"
 #include "exec/host/memory.hpp"
 #include "exec/stage/modules/lora.hpp"
-#include "exec/stage/sharding/shard_group.hpp"
+#include "exec/stage/sharding/host_shard_group.hpp"
+#include "exec/stage/sharding/stream_shard_group.hpp"
 #include "exec/stage/supported.hpp"
 #include "exec/stage/tensor/stream_tensor_group.hpp"
 #include "exec/stage/torch_stage.hpp"
@@ -86,9 +87,14 @@ std::shared_ptr<ShardGroup> sharding_group(const Plan& plan, int rank, const Sta
   if (options.transport == nullptr) {
     throw RunError("rank " + std::to_string(rank), "shares out its stages without a transport");
   }
-  return std::make_shared<ShardGroup>(*options.transport, ShardGroup::Place{.ranks = shard_group(plan.layout, rank),
-                                                                            .beside = plan.software.data_overlap,
-                                                                            .patience = options.patience});
+  std::vector<int> ranks = shard_group(plan.layout, rank);
+  const bool beside = plan.software.data_overlap;
+  if (options.streams != nullptr) {
+    return std::make_shared<StreamShardGroup>(*options.transport, *options.streams, std::move(ranks), beside);
+  }
+  return std::make_shared<HostShardGroup>(
+      *options.transport,
+      HostShardGroup::Place{.ranks = std::move(ranks), .beside = beside, .patience = options.patience});
 }
 
 }  // namespace

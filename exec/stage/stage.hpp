@@ -28,6 +28,7 @@ struct DeviceFloats {
   std::size_t size = 0;
 
   [[nodiscard]] std::size_t size_bytes() const { return size * sizeof(float); }
+  [[nodiscard]] std::byte* bytes() const { return reinterpret_cast<std::byte*>(data); }
   // Precondition: that device is the host.
   [[nodiscard]] std::span<float> on_host() const { return {data, size}; }
 };

@@ -17,8 +17,7 @@ bool is_made_by_action(const LaunchBatch& batch) { return is_sum(batch.use) || b
 
 bool fits(const GroupCall& planned, const CommunicatorSpec& over, const CollectiveCall& call) {
   if (planned.of != over || planned.kind != call.kind || planned.reduction != call.reduction) return false;
-  const auto size = [](std::span<const float> values) { return values.size(); };
-  if (!std::ranges::equal(planned.bucket, call.bucket, {}, {}, size)) return false;
+  if (!std::ranges::equal(planned.bucket, call.bucket, {}, {}, &CollectiveValue::count)) return false;
   return planned.open || planned.count == call.count;
 }
 

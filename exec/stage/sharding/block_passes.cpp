@@ -33,11 +33,13 @@ void BlockReductions::make(const std::vector<WeightPtr>& weights) {
 void BlockReductions::reduce(const std::vector<WeightPtr>& weights) {
   if (group_ == nullptr) return;
   finish();
+  std::vector<at::Tensor> gradients;
   for (const WeightPtr& weight : weights) {
     if (!weight->own_gradient.defined()) continue;
-    group_->start_sum(weight->gradient);
+    gradients.push_back(weight->gradient);
     under_way_.push_back(weight);
   }
+  group_->start_sums(gradients);
   if (!group_->beside()) finish();
 }
 

@@ -6,44 +6,37 @@
 
 #include <vector>
 
-#include "common/base/units.hpp"
 #include "exec/stage/primitives/weights.hpp"
-#include "exec/transport/collectives/gathers_beside.hpp"
-#include "exec/transport/collectives/sums_beside.hpp"
 
 namespace plumb::exec {
 
-// Of one rank, all of whose stages share it: all ranks of the group go through the same actions in the same order. Of
-// tensors of the host.
+// Of one rank, all of whose stages share it: all ranks of the group go through the same actions in the same order. Two
+// implementations: between hosts (HostShardGroup) and on the streams of a device (StreamShardGroup).
 class ShardGroup {
  public:
-  struct Place {
-    std::vector<int> ranks = {};  // of the run, ascending
-    bool beside = false;          // what moves goes on beside what is computed meanwhile
-    Seconds patience{60};         // how long this rank waits for its peers
-  };
-  // `transport` must outlive this.
-  ShardGroup(Transport& transport, Place place);
+  // `beside`: what moves goes on beside what is computed meanwhile.
+  ShardGroup(StateShard shard, bool beside) : shard_(shard), beside_(beside) {}
+  ShardGroup(const ShardGroup&) = delete;
+  ShardGroup& operator=(const ShardGroup&) = delete;
+  virtual ~ShardGroup() = default;
 
   [[nodiscard]] StateShard shard() const { return shard_; }
-  [[nodiscard]] bool beside() const { return place_.beside; }
+  [[nodiscard]] bool beside() const { return beside_; }
 
-  // Of weights that are shared out: makes them whole, with the own part, and asks for the others'; those come with
-  // `finish_gather`, of one block after the other. Both throw as GathersBeside.
-  void start_gather(const std::vector<WeightPtr>& weights);
-  void finish_gather();
+  // Of weights that are shared out: makes them whole, with the own part, and asks for the others'; those may be read
+  // behind `finish_gather`, of one block after the other. Both throw RunError where a peer does not come in time, or
+  // what is asked for was not planned.
+  virtual void start_gather(const std::vector<WeightPtr>& weights) = 0;
+  virtual void finish_gather() = 0;
 
-  // Sums over the group of whole fp32 gradients, of which this rank gets its part, in place. Throw as SumsBeside.
-  void start_sum(const at::Tensor& gradient);
-  void finish_sums();
+  // Sums over the group of whole fp32 gradients, of which this rank gets its part, in place. All that were started may
+  // be read behind `finish_sums`. Both throw as above.
+  virtual void start_sums(const std::vector<at::Tensor>& gradients) = 0;
+  virtual void finish_sums() = 0;
 
  private:
-  [[nodiscard]] Clock::time_point deadline() const;
-
-  Place place_;
   StateShard shard_;
-  GathersBeside gathers_;
-  SumsBeside sums_;
+  bool beside_;
 };
 
 }  // namespace plumb::exec

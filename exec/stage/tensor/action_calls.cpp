@@ -1,5 +1,6 @@
 #include "exec/stage/tensor/action_calls.hpp"
 
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <set>
@@ -16,6 +17,7 @@
 #include "exec/stage/primitives/block_parameters.hpp"
 #include "exec/stage/tensor/division.hpp"
 #include "exec/stage/tensor/move_ticks.hpp"
+#include "exec/transport/collectives/collectives.hpp"
 #include "exec/transport/launch_plan/filling_bucket.hpp"
 
 namespace plumb::exec {
@@ -37,50 +39,63 @@ exec::Collective on_streams(plumb::Collective collective) {
   return Collective::all_to_all;
 }
 
-GroupCalls joined(const GroupCalls& first, const GroupCalls& second) {
-  GroupCalls both = first;
-  both.insert(both.end(), second.begin(), second.end());
-  return both;
-}
+void append(const GroupCalls& calls, GroupCalls& to) { to.insert(to.end(), calls.begin(), calls.end()); }
 
-// A block of a rank's, with the calls of each phase.
-struct BlockCalls {
-  std::array<GroupCalls, 3> phases;
-  [[nodiscard]] const GroupCalls& of(Phase phase) const { return phases[static_cast<std::size_t>(phase)]; }
-};
-
-// A main gradient that is complete when W of its block has ended, as this rank holds it.
-struct CompleteGradient {
+// A weight of a block, as this rank holds it.
+struct HeldWeight {
   std::string name;
   std::size_t elements = 0;
+  bool trained = false;
+  bool late = false;  // its gradient is added up with another stage's or tensor rank's before it is complete
 };
 
-// In the order in which TorchStage reports them: none that is added up with another stage's or tensor rank's first.
-// `division`: null where the block is whole.
-std::vector<CompleteGradient> complete_gradients(const Plan& plan, int block, const Division* division) {
+// In the order in which TorchStage has them. `division`: null where the block is whole.
+std::vector<HeldWeight> weights_of(const Plan& plan, int block, const Division* division) {
   const Model& model = plan.model;
   const std::string table = model.tied_embeddings ? embedding_parameters(model).front().name : "";
-  std::vector<CompleteGradient> all;
+  std::vector<HeldWeight> all;
   for (const Parameter& parameter : with_adapters(block_parameters(model, block), plan.training.lora)) {
     const bool summed_first = division != nullptr && !division->summands(parameter.name).empty();
-    if (parameter.frozen || parameter.name == table || summed_first) continue;
     const auto shape = division == nullptr ? parameter.shape : division->local_shape(parameter);
-    all.push_back({.name = parameter.name, .elements = static_cast<std::size_t>(elements_of_shape(shape))});
+    all.push_back({.name = parameter.name,
+                   .elements = static_cast<std::size_t>(elements_of_shape(shape)),
+                   .trained = !parameter.frozen,
+                   .late = parameter.name == table || summed_first});
   }
   return all;
 }
 
 // Of one bucket; none: there is nothing in it.
-void add_bucket(const std::vector<CompleteGradient>& bucket, const CommunicatorSpec& data, GroupCalls& calls) {
-  if (bucket.empty()) return;
-  GroupCall call{.of = data, .what = "sum of the gradients of " + bucket.front().name};
-  if (bucket.size() > 1) call.what += " to " + bucket.back().name;
-  for (const CompleteGradient& gradient : bucket) {
-    call.bucket.push_back(gradient.elements);
-    call.count += gradient.elements;
+void add_bucket(const std::vector<HeldWeight>& weights, GroupCall call, GroupCalls& calls) {
+  if (weights.empty()) return;
+  call.what += weights.front().name;
+  if (weights.size() > 1) call.what += " to " + weights.back().name;
+  for (const HeldWeight& weight : weights) {
+    call.bucket.push_back(weight.elements);
+    call.count += weight.elements;
   }
   calls.push_back(std::make_shared<GroupCall>(std::move(call)));
 }
+
+// Of each of a stage's gradients, over all that train it.
+std::shared_ptr<GroupCall> sum_of_all(std::vector<int> ranks) {
+  auto call = std::make_shared<GroupCall>();
+  call->of.use = CommunicatorUse::data;
+  call->of.ranks = std::move(ranks);
+  call->open = true;
+  call->what = "sum of gradients";
+  return call;
+}
+
+// A block of a rank's: its moves by phase, what it gathers of its weights and sums of its gradients, one call or none.
+struct BlockCalls {
+  int block = 0;
+  std::vector<HeldWeight> weights;
+  std::array<GroupCalls, 3> moves = {};
+  GroupCalls gather = {};
+  GroupCalls sums = {};
+  [[nodiscard]] const GroupCalls& of(Phase phase) const { return moves[static_cast<std::size_t>(phase)]; }
+};
 
 // Of the blocks of one rank.
 class Calls {
@@ -88,62 +103,134 @@ class Calls {
   Calls(const Plan& plan, int rank)
       : plan_(plan),
         tensor_{CommunicatorUse::tensor, group(plan.layout, rank, MeshAxis::tensor)},
-        position_(coordinates(plan.layout, rank).at(static_cast<std::size_t>(MeshAxis::tensor))) {}
+        position_(coordinates(plan.layout, rank).at(static_cast<std::size_t>(MeshAxis::tensor))),
+        data_{CommunicatorUse::data, shard_group(plan.layout, rank)},
+        copies_{CommunicatorUse::data, replicate_group(plan.layout, rank)},
+        part_(position_in(data_.ranks, rank)),
+        sum_of_data_(state_shards(plan.layout) > 1 ? Collective::reduce_scatter : Collective::all_reduce) {}
 
-  // Into `calls`, of a stage whose partial gradients are added up in `once`.
-  void add_stage(int stage, ActionKind once, RankCalls& calls) {
-    const BlockRange range = blocks_of_stage(plan_.split, stage);
-    GroupCalls forward;
-    GroupCalls input_gradient;
-    GroupCalls weight_gradient;
-    GroupCalls backward;  // block by block
-    GroupCalls sums;
-    for (int block = range.first; block < range.last; ++block) {
-      const Division division(plan_.model, block, plan_.layout.tensor, plan_.training, position_);
-      const BlockCalls of = of_block(block, division);
-      forward = joined(forward, of.of(Phase::forward));
-      input_gradient = joined(of.of(Phase::input_gradient), input_gradient);
-      weight_gradient = joined(of.of(Phase::weight_gradient), weight_gradient);
-      backward = joined(joined(of.of(Phase::input_gradient), of.of(Phase::weight_gradient)), backward);
-      add_sums(division, block, sums);
+  // Into `calls`, of a stage: what its actions make, and once a step.
+  void add_stage(int stage, RankCalls& calls) {
+    const std::vector<BlockCalls> blocks = blocks_of(stage);
+    for (const ActionKind kind : {ActionKind::forward, ActionKind::recompute, ActionKind::input_gradient,
+                                  ActionKind::weight_gradient, ActionKind::backward}) {
+      GroupCalls made = in_action(blocks, kind, [](const BlockCalls&, GroupCalls&) {});
+      if (!made.empty()) calls[{kind, stage}] = std::move(made);
     }
-    calls[{ActionKind::forward, stage}] = calls[{ActionKind::recompute, stage}] = std::move(forward);
-    calls[{ActionKind::input_gradient, stage}] = std::move(input_gradient);
-    calls[{ActionKind::weight_gradient, stage}] = std::move(weight_gradient);
-    calls[{ActionKind::backward, stage}] = std::move(backward);
-    calls[{once, stage}] = std::move(sums);
+    const bool sums_gradients = plan_.layout.data.degree > 1;
+    GroupCalls once = sums_of_partial(stage);
+    if (sums_gradients) add_reduction(stage, blocks, once);
+    if (!once.empty())
+      calls[{sums_gradients ? ActionKind::reduce_gradient : ActionKind::optimizer_step, stage}] = std::move(once);
+    if (state_shards(plan_.layout) > 1) add_unshard(stage, blocks, calls);
   }
 
-  // Of its stage's last W or B, with the sums of gradients beside it, over `data`.
-  [[nodiscard]] GroupCalls reducing(const Action& action, const CommunicatorSpec& data) const {
-    const BlockRange range = blocks_of_stage(plan_.split, action.stage);
-    FillingBucket<CompleteGradient> bucket(bucket_bytes(plan_.software, static_cast<int>(data.ranks.size())));
-    GroupCalls all;
-    for (int block = range.last; block-- > range.first;) {
-      std::optional<Division> division;
-      if (tensor_.ranks.size() > 1) {
-        division.emplace(plan_.model, block, plan_.layout.tensor, plan_.training, position_);
-        const BlockCalls of = of_block(block, *division);
-        if (action.kind == ActionKind::backward) all = joined(all, of.of(Phase::input_gradient));
-        all = joined(all, of.of(Phase::weight_gradient));
+  // Of its stage's last W or B, with the sums of gradients beside it.
+  [[nodiscard]] GroupCalls reducing(const Action& action) const {
+    FillingBucket<HeldWeight> bucket(bucket_bytes(plan_.software, static_cast<int>(data_.ranks.size())));
+    GroupCall call = sum_of_gradients();
+    call.beside = true;
+    GroupCalls all = in_action(blocks_of(action.stage), action.kind, [&](const BlockCalls& of, GroupCalls& made) {
+      for (const HeldWeight& weight : of.weights) {
+        if (!weight.trained || weight.late) continue;
+        add_bucket(bucket.add(weight, bytes_of(weight)), call, made);
       }
-      for (CompleteGradient& gradient : complete_gradients(plan_, block, division ? &*division : nullptr)) {
-        const Bytes bytes{static_cast<std::int64_t>(gradient.elements * sizeof(float))};
-        add_bucket(bucket.add(std::move(gradient), bytes), data, all);
-      }
-    }
-    add_bucket(bucket.take(), data, all);
+    });
+    add_bucket(bucket.take(), call, all);
     return all;
   }
 
  private:
-  [[nodiscard]] BlockCalls of_block(int block, const Division& division) const {
-    const BlockMoves moves = block_moves("block " + std::to_string(block), division.placed());
-    BlockCalls calls;
-    for (std::size_t phase = 0; phase < calls.phases.size(); ++phase) {
-      for (const PlacedMove* const move : moves.by_phase[phase]) add_move(*move, moves.block, calls.phases[phase]);
+  static Bytes bytes_of(const HeldWeight& weight) {
+    return {static_cast<std::int64_t>(weight.elements * sizeof(float))};
+  }
+
+  [[nodiscard]] GroupCall sum_of_gradients() const {
+    return {.of = data_, .kind = sum_of_data_, .what = "sum of the gradients of "};
+  }
+
+  [[nodiscard]] std::vector<BlockCalls> blocks_of(int stage) const {
+    const BlockRange range = blocks_of_stage(plan_.split, stage);
+    std::vector<BlockCalls> all;
+    for (int block = range.first; block < range.last; ++block) all.push_back(of_block(block));
+    return all;
+  }
+
+  [[nodiscard]] BlockCalls of_block(int block) const {
+    std::optional<Division> division;
+    if (tensor_.ranks.size() > 1) division.emplace(plan_.model, block, plan_.layout.tensor, plan_.training, position_);
+    BlockCalls calls{.block = block, .weights = weights_of(plan_, block, division ? &*division : nullptr)};
+    if (division) {
+      const BlockMoves moves = block_moves("block " + std::to_string(block), division->placed());
+      for (std::size_t phase = 0; phase < calls.moves.size(); ++phase) {
+        for (const PlacedMove* const move : moves.by_phase[phase]) add_move(*move, moves.block, calls.moves[phase]);
+      }
+    }
+    if (gathers_in_actions(plan_.layout)) {
+      add_bucket(calls.weights, {.of = data_, .kind = Collective::all_gather, .what = "gather of "}, calls.gather);
+    }
+    if (reduces_in_actions(plan_.layout)) {
+      std::vector<HeldWeight> complete = calls.weights;
+      std::erase_if(complete, [](const HeldWeight& weight) { return !weight.trained || weight.late; });
+      add_bucket(complete, sum_of_gradients(), calls.sums);
     }
     return calls;
+  }
+
+  // As a stage goes through its blocks: BlockGathers and BlockReductions (exec/stage/sharding/block_passes.hpp) say
+  // when what is shared out moves. `behind`: the gradients of a block are there.
+  template <class Behind>
+  GroupCalls in_action(const std::vector<BlockCalls>& blocks, ActionKind kind, const Behind& behind) const {
+    const bool up = kind != ActionKind::forward && kind != ActionKind::recompute;
+    const bool has_input = kind != ActionKind::weight_gradient;
+    const bool has_weights = kind == ActionKind::weight_gradient || kind == ActionKind::backward;
+    const auto at = [&](std::size_t i) -> const BlockCalls& { return blocks[up ? blocks.size() - 1 - i : i]; };
+    const std::size_t ahead = plan_.software.data_overlap ? 2 : 1;
+    GroupCalls all;
+    std::size_t gathered = 0;
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+      for (; has_input && gathered < std::min(i + ahead, blocks.size()); ++gathered) append(at(gathered).gather, all);
+      if (has_input) append(at(i).of(up ? Phase::input_gradient : Phase::forward), all);
+      if (!has_weights) continue;
+      append(at(i).of(Phase::weight_gradient), all);
+      append(at(i).sums, all);
+      behind(at(i), all);
+    }
+    return all;
+  }
+
+  // Of a table whose ends are both here the stage has one.
+  [[nodiscard]] static std::vector<HeldWeight> weights_of_stage(const std::vector<BlockCalls>& blocks) {
+    std::vector<HeldWeight> all;
+    for (const BlockCalls& of : blocks) {
+      for (const HeldWeight& weight : of.weights) {
+        if (std::ranges::find(all, weight.name, &HeldWeight::name) == all.end()) all.push_back(weight);
+      }
+    }
+    return all;
+  }
+
+  void add_reduction(int stage, const std::vector<BlockCalls>& blocks, GroupCalls& once) const {
+    if (state_shards(plan_.layout) == 1) {
+      return once.push_back(sum_of_all(data_.ranks));
+    }
+    std::vector<HeldWeight> weights = weights_of_stage(blocks);
+    std::erase_if(weights, [](const HeldWeight& weight) { return !weight.trained; });
+    const bool only_late = reduces_in_actions(plan_.layout) || reduces_beside_backward(plan_, stage);
+    std::vector<HeldWeight> left = weights;
+    if (only_late) std::erase_if(left, [](const HeldWeight& weight) { return !weight.late; });
+    add_bucket(left, sum_of_gradients(), once);
+    if (copies_.ranks.size() == 1) return;
+    for (HeldWeight& weight : weights) weight.elements = elements_of_part(weight.elements, data_.ranks.size(), part_);
+    add_bucket(weights, {.of = copies_, .what = "sum over the copies of the gradients of "}, once);
+  }
+
+  void add_unshard(int stage, const std::vector<BlockCalls>& blocks, RankCalls& calls) const {
+    if (gathers_in_actions(plan_.layout)) return;
+    std::vector<HeldWeight> weights = weights_of_stage(blocks);
+    if (!shards_weights(plan_.layout)) std::erase_if(weights, [](const HeldWeight& weight) { return !weight.trained; });
+    add_bucket(weights, {.of = data_, .kind = Collective::all_gather, .what = "gather of "},
+               calls[{ActionKind::unshard, stage}]);
   }
 
   void add_move(const PlacedMove& placed, const std::string& block, GroupCalls& calls) const {
@@ -161,47 +248,61 @@ class Calls {
     calls.push_back(std::make_shared<GroupCall>(std::move(call)));
   }
 
-  void add_sums(const Division& division, int block, GroupCalls& sums) const {
-    for (const Parameter& parameter : block_parameters(plan_.model, block)) {
-      const std::vector<int> summands = division.summands(parameter.name);
-      if (summands.empty()) continue;
-      GroupCall call{.of = tensor_,
-                     .count = static_cast<std::size_t>(elements_of_shape(division.local_shape(parameter))),
-                     .what = "sum of the gradient of " + parameter.name};
-      if (summands.size() < tensor_.ranks.size()) {
-        call.of = {.use = CommunicatorUse::tensor_part, .ranks = {}};
-        for (const int at : summands) call.of.ranks.push_back(tensor_.ranks.at(static_cast<std::size_t>(at)));
-      }
-      sums.push_back(std::make_shared<GroupCall>(std::move(call)));
+  // Over ranks of the tensor group.
+  [[nodiscard]] GroupCalls sums_of_partial(int stage) const {
+    GroupCalls sums;
+    const BlockRange range = blocks_of_stage(plan_.split, stage);
+    for (int block = range.first; tensor_.ranks.size() > 1 && block < range.last; ++block) {
+      const Division division(plan_.model, block, plan_.layout.tensor, plan_.training, position_);
+      for (const Parameter& parameter : block_parameters(plan_.model, block)) add_sum(division, parameter, sums);
     }
+    return sums;
+  }
+
+  void add_sum(const Division& division, const Parameter& parameter, GroupCalls& sums) const {
+    const std::vector<int> summands = division.summands(parameter.name);
+    if (summands.empty()) return;
+    GroupCall call{.of = tensor_,
+                   .count = static_cast<std::size_t>(elements_of_shape(division.local_shape(parameter))),
+                   .what = "sum of the gradient of " + parameter.name};
+    if (summands.size() < tensor_.ranks.size()) {
+      call.of = {.use = CommunicatorUse::tensor_part, .ranks = {}};
+      for (const int at : summands) call.of.ranks.push_back(tensor_.ranks.at(static_cast<std::size_t>(at)));
+    }
+    sums.push_back(std::make_shared<GroupCall>(std::move(call)));
   }
 
   const Plan& plan_;
   CommunicatorSpec tensor_;
   int position_;
+  CommunicatorSpec data_;    // that share out, or of HSDP one copy's ranks
+  CommunicatorSpec copies_;  // of the same part
+  std::size_t part_;
+  Collective sum_of_data_;
 };
+
+// Where compute is emulated, sums of gradients alone.
+RankCalls calls_of_emulated(const Plan& plan, int rank) {
+  RankCalls calls;
+  if (plan.layout.data.degree == 1) return calls;
+  for (const int stage : stages_of_rank(plan.schedule, lane_of(plan.layout, rank).pipeline_rank)) {
+    calls[{ActionKind::reduce_gradient, stage}].push_back(sum_of_all(shard_group(plan.layout, rank)));
+  }
+  return calls;
+}
 
 }  // namespace
 
 RankCalls calls_of_rank(const Plan& plan, int rank, bool emulated) {
+  if (emulated) return calls_of_emulated(plan, rank);
   RankCalls calls;
-  const bool sums_gradients = plan.layout.data.degree > 1;
-  const auto data = std::make_shared<GroupCall>();
-  data->of.use = CommunicatorUse::data;
-  data->of.ranks = group(plan.layout, rank, MeshAxis::data);
-  data->open = true;
-  data->what = "sum of gradients";
   Calls of_blocks(plan, rank);
   const int place = lane_of(plan.layout, rank).pipeline_rank;
-  for (const int stage : stages_of_rank(plan.schedule, place)) {
-    const ActionKind once = sums_gradients ? ActionKind::reduce_gradient : ActionKind::optimizer_step;
-    if (plan.layout.tensor.degree > 1 && !emulated) of_blocks.add_stage(stage, once, calls);
-    if (sums_gradients) calls[{ActionKind::reduce_gradient, stage}].push_back(data);
-  }
-  if (!sums_gradients || emulated) return calls;
+  for (const int stage : stages_of_rank(plan.schedule, place)) of_blocks.add_stage(stage, calls);
+  if (plan.layout.data.degree == 1) return calls;
   for (const Action& action : last_weight_gradients(plan.schedule.actions[static_cast<std::size_t>(place)])) {
     if (!reduces_beside_backward(plan, action.stage)) continue;
-    calls[{action.kind, action.stage, action.microbatch}] = of_blocks.reducing(action, data->of);
+    calls[{action.kind, action.stage, action.microbatch}] = of_blocks.reducing(action);
   }
   return calls;
 }

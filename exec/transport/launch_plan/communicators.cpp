@@ -47,7 +47,8 @@ class Planner {
       add_tensor(group(layout_, rank, MeshAxis::tensor));
       add(CommunicatorUse::context, group(layout_, rank, MeshAxis::context));
       add(CommunicatorUse::expert, group(layout_, rank, MeshAxis::expert));
-      add(CommunicatorUse::data, group(layout_, rank, MeshAxis::data));
+      add(CommunicatorUse::data, shard_group(layout_, rank));
+      add(CommunicatorUse::data, replicate_group(layout_, rank));
       add_gradients(rank);
     }
     return {all_.begin(), all_.end()};

@@ -26,7 +26,7 @@ enum class CommunicatorUse : std::uint8_t {
   tensor_part,  // some of these, who have the same head of keys and values,
   context,      // context,
   expert,       // expert,
-  data,         // data
+  data,         // data: all of it or, of HSDP, one copy of the states, and all that have the same part in them
   gradients,    // ranks with the same dense weights, where they differ on more than one of data, context and expert
 };
 inline constexpr std::size_t communicator_uses = static_cast<std::size_t>(CommunicatorUse::gradients) + 1;
@@ -74,6 +74,12 @@ enum class Collective : std::uint8_t { all_reduce, all_gather, reduce_scatter, a
 enum class Reduction : std::uint8_t { sum, maximum };
 [[nodiscard]] std::string_view name(Collective collective);  // "all-reduce"
 
+// A value in a device's memory, all elements behind each other.
+struct CollectiveValue {
+  std::byte* data = nullptr;
+  std::size_t count = 0;
+};
+
 // Of every rank of a communicator, in the same order on all. NCCL adds in an order of its own, but an all-reduce hands
 // the same bits to every rank.
 struct CollectiveCall {
@@ -87,9 +93,10 @@ struct CollectiveCall {
   // (all_to_all).
   std::size_t count = 0;
   ElementType type = ElementType::fp32;
-  // Of an all-reduce of fp32, in place of the three above: several values, each summed in place, that start and end as
-  // one. `count` is then that of all.
-  std::span<const std::span<float>> bucket = {};
+  // Instead of those three: several whole values, each in place, that start and end as one. All of it is summed
+  // (all_reduce); or of its parts, as near to equal as can be (equal_parts in exec/transport/collectives), the rank's
+  // own goes to all (all_gather), or becomes the sum over all (reduce_scatter). `count` is then that of all values.
+  std::span<const CollectiveValue> bucket = {};
   int root = 0;          // of broadcast: position in the communicator's ranks
   MomentPtr ready = {};  // from when input and output may be touched
 };

@@ -20,9 +20,11 @@ struct GroupCall {
   Collective kind = Collective::all_reduce;
   Reduction reduction = Reduction::sum;
   std::size_t count = 0;  // as CollectiveCall has it
-  // Not empty: gradients of so many elements, `count` of all, that are summed as one beside compute. What their action
-  // puts there goes on meanwhile; their stage's REDUCE_GRAD waits for the end.
+  // Not empty: values of so many elements, `count` of all, as one (CollectiveCall).
   std::vector<std::size_t> bucket = {};
+  // A sum of gradients beside compute: what its action puts there goes on meanwhile, and their stage's REDUCE_GRAD
+  // waits for the end. All else ends within its action.
+  bool beside = false;
   // Instead of one call of `count` elements as many and as long ones, one behind the other, as the stage has gradients.
   bool open = false;
   std::string what = {};  // "all-reduce of the output attention.out (site attention.out), block 3"
@@ -32,7 +34,7 @@ struct GroupCall {
 // "all-reduce of …, block 3 on tensor (ranks 0, 1)".
 [[nodiscard]] std::string describe(const GroupCall& call);
 
-[[nodiscard]] inline bool is_beside_compute(const GroupCall& call) { return !call.bucket.empty(); }
+[[nodiscard]] inline bool is_beside_compute(const GroupCall& call) { return call.beside; }
 
 // Actions that make the same.
 struct CallKey {

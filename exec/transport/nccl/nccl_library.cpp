@@ -76,6 +76,7 @@ void find_all(NcclLibrary& library) {
   find(library, "ncclAllReduce", call.all_reduce);
   find(library, "ncclAllGather", call.all_gather);
   find(library, "ncclReduceScatter", call.reduce_scatter);
+  find(library, "ncclReduce", call.reduce);
   find(library, "ncclBroadcast", call.broadcast);
 }
 

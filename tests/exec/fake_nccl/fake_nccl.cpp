@@ -26,7 +26,7 @@ using plumb::exec::FakeStream;
 
 namespace {
 
-enum class Kind { send, receive, all_reduce, all_gather, reduce_scatter, broadcast };
+enum class Kind { send, receive, all_reduce, all_gather, reduce_scatter, reduce, broadcast };
 
 struct Operation {
   Kind kind = Kind::send;
@@ -171,7 +171,8 @@ void perform(ncclComm& communicator, Meeting& meeting) {
     results.push_back(std::move(result));
   }
   for (std::size_t rank = 0; rank < meeting.parts.size(); ++rank) {
-    std::memcpy(meeting.parts[rank]->output, results[rank].data(), results[rank].size());
+    const bool gets = first.kind != Kind::reduce || static_cast<int>(rank) == first.peer;
+    if (gets) std::memcpy(meeting.parts[rank]->output, results[rank].data(), results[rank].size());
     meeting.parts[rank]->done = true;
   }
   ++counts.collectives;
@@ -399,6 +400,18 @@ ncclResult_t ncclReduceScatter(const void* input, void* output, std::size_t coun
               .bytes = count * width(type),
               .type = type,
               .reduction = reduction});
+}
+
+ncclResult_t ncclReduce(const void* input, void* output, std::size_t count, ncclDataType_t type, ncclRedOp_t reduction,
+                        int root, ncclComm_t communicator, cudaStream_t stream) {
+  return put(communicator, stream,
+             {.kind = Kind::reduce,
+              .input = input,
+              .output = output,
+              .bytes = count * width(type),
+              .type = type,
+              .reduction = reduction,
+              .peer = root});
 }
 
 ncclResult_t ncclBroadcast(const void* input, void* output, std::size_t count, ncclDataType_t type, int root,

@@ -2,6 +2,7 @@
 #include "exec/stage/tensor/action_calls.hpp"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <numeric>
 
@@ -257,6 +258,111 @@ TEST_CASE("real plans with buckets cannot deadlock either") {
       const LaunchPlan launches = test::all_launches(plan.layout, lowered, plan_launches(lowered, plan.costs), calls);
       for (const StreamOrder order : {StreamOrder::concurrent, StreamOrder::serial}) {
         CHECK(check_launches(lowered, plan.layout, calls, launches, order) == std::vector<std::string>{});
+      }
+    }
+  }
+}
+
+namespace {
+
+struct Rule {
+  Sharding sharding;
+  bool by_block = false;
+  bool each_microbatch = false;
+};
+constexpr std::array rules{Rule{Sharding::zero1},
+                           Rule{Sharding::zero2, false, true},
+                           Rule{Sharding::fsdp},
+                           Rule{Sharding::fsdp, true},
+                           Rule{Sharding::fsdp, true, true},
+                           Rule{Sharding::fsdp, false, true},
+                           Rule{Sharding::hsdp, true, true},
+                           Rule{Sharding::hsdp}};
+
+Plan shared_out(Plan plan, const Rule& rule) {
+  DataLayout& data = plan.layout.data;
+  data.sharding = rule.sharding;
+  data.reshard_after_forward = rule.by_block;
+  data.reduces_each_microbatch = rule.each_microbatch;
+  if (rule.sharding == Sharding::hsdp) data.shard = data.replicate = 2;
+  return plan;
+}
+
+// Elements of what these calls do so.
+std::size_t moved(const GroupCalls& calls, exec::Collective kind) {
+  std::size_t all = 0;
+  for (const auto& call : calls) {
+    if (call->of.use == CommunicatorUse::data && call->kind == kind) all += call->count;
+  }
+  return all;
+}
+
+// Of a stage's own tensors, what its blocks have: of a table at both ends of it twice where `twice`.
+std::size_t elements_of_stage(const Plan& plan, int stage, bool twice, bool late) {
+  std::map<std::string, std::size_t> by_name;
+  std::size_t all = 0;
+  const BlockRange range = blocks_of_stage(plan.split, stage);
+  for (int block = range.first; block < range.last; ++block) {
+    for (const Parameter& parameter : block_parameters(plan.model, block)) {
+      if (!late && parameter.name == "embedding.weight" && plan.model.tied_embeddings) continue;
+      const auto size = static_cast<std::size_t>(elements(parameter));
+      if (by_name.emplace(parameter.name, size).second || twice) all += size;
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("what ranks share out is gathered and reduced once where its rule says, and no order of it can deadlock") {
+  for (const Rule& rule : rules) {
+    for (const bool beside : {false, true}) {
+      for (const Case& of : {Case{"1f1b", 1, 1, false, 4}, Case{"zb-h1", 2, 1, false, 4},
+                             Case{"interleaved-1f1b", 2, 1, false, 4}, Case{"1f1b", 2, 2, true, 4}}) {
+        const Model model = of.tensor > 1 ? of_heads(test::llama(4), 2) : test::gpt2(4, true);
+        Plan plan = shared_out(plan_of(model, of), rule);
+        plan.software.data_overlap = beside;
+        plan.software.data_bucket = {.bytes = {9000}};
+        INFO(plan.name << ", " << describe(plan.layout) << ", " << rule.by_block << rule.each_microbatch << beside);
+        const Schedule lowered = lowered_schedule(plan);
+        std::vector<RankCalls> calls;
+        for (int rank = 0; rank < ranks(plan.layout); ++rank) calls.push_back(calls_of_rank(plan, rank));
+        const LaunchPlan launches = test::all_launches(plan.layout, lowered, plan_launches(lowered, plan.costs), calls);
+        for (const StreamOrder order : {StreamOrder::concurrent, StreamOrder::serial}) {
+          CHECK(check_launches(lowered, plan.layout, calls, launches, order) == std::vector<std::string>{});
+        }
+        if (of.tensor > 1) continue;
+        const auto declared = plan_communicators(lowered, plan.layout, {});
+        for (int rank = 0; rank < ranks(plan.layout); ++rank) {
+          const RankCalls& own = calls[static_cast<std::size_t>(rank)];
+          for (const auto& [action, made] : own) {
+            for (const auto& call : made) CHECK(std::ranges::find(declared, call->of) != declared.end());
+          }
+          for (const int stage : stages_of_rank(plan.schedule, lane_of(plan.layout, rank).pipeline_rank)) {
+            const auto sums = [&](const Action& action) {
+              return moved(calls_of(own, action), exec::Collective::reduce_scatter);
+            };
+            const auto gathers = [&](ActionKind kind) {
+              return moved(calls_of(own, {kind, stage, 1}), exec::Collective::all_gather);
+            };
+            const std::size_t in_action = rule.by_block ? elements_of_stage(plan, stage, true, true) : 0;
+            CHECK(gathers(ActionKind::forward) == in_action);
+            CHECK(gathers(ActionKind::input_gradient) == in_action);
+            CHECK(gathers(ActionKind::backward) == in_action);
+            CHECK(gathers(ActionKind::weight_gradient) == 0);
+            CHECK(gathers(ActionKind::unshard) == (rule.by_block ? 0 : elements_of_stage(plan, stage, false, true)));
+            const std::size_t complete = elements_of_stage(plan, stage, false, false);
+            const std::size_t late = elements_of_stage(plan, stage, false, true) - complete;
+            const bool split = std::string(of.schedule) == "zb-h1";
+            const ActionKind last = split ? ActionKind::weight_gradient : ActionKind::backward;
+            // Of the microbatch before the last, of the last, and once a step.
+            const bool at_last = beside && !rule.each_microbatch;
+            CHECK(sums({last, stage, 0}) == (rule.each_microbatch ? complete : 0));
+            CHECK(sums({last, stage, 3}) == (rule.each_microbatch || at_last ? complete : 0));
+            CHECK(sums({ActionKind::reduce_gradient, stage, no_microbatch}) ==
+                  late + (rule.each_microbatch || at_last ? 0 : complete));
+          }
+        }
       }
     }
   }

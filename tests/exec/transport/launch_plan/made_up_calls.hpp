@@ -90,6 +90,7 @@ class MadeUpCalls {
     GroupCalls all(around.begin(), middle);
     GroupCall next;
     next.of = {CommunicatorUse::data, group(layout_, rank, MeshAxis::data)};
+    next.beside = true;
     const auto put = [&] {
       next.what = "bucket " + std::to_string(all.size()) + ", stage " + std::to_string(last.stage);
       if (next.count > 0) all.push_back(std::make_shared<GroupCall>(next));

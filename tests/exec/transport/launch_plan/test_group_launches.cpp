@@ -261,8 +261,8 @@ TEST_CASE("the check names a bucket that is left out, in another order, in anoth
       "rank 1: 0B3 makes the bucket 1");
 }
 
-// Ranks 0 and 3 launch a bucket before a move, 1 and 2 behind it: of two that both stand among compute that is a
-// circle.
+// Ranks 0 and 3 launch a bucket before a move, 1 and 2 behind it: of two that both stand among compute, as what an
+// action gathers or reduces for itself, that is a circle.
 TEST_CASE("compute does not wait for a bucket, but a device that works off its streams as one does") {
   Case of = case_of(find_schedule("gpipe"), layout_of(1, 2, 2));
   of.calls.clear();
@@ -279,7 +279,8 @@ TEST_CASE("compute does not wait for a bucket, but a device that works off its s
           std::make_shared<GroupCall>(*std::ranges::find(launches, CommunicatorUse::data, &LaunchBatch::use)->call);
       call->open = false;
       call->count = 8;
-      if (beside) call->bucket = {8};
+      call->bucket = {8};
+      call->beside = beside;
       bucket.use = CommunicatorUse::data;
       bucket.call = call;
       launches.insert(rank == 0 || rank == 3 ? last.base() - 1 : last.base(), bucket);

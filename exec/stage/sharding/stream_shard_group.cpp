@@ -1,0 +1,54 @@
+#include "exec/stage/sharding/stream_shard_group.hpp"
+
+#include <ATen/ATen.h>
+
+#include <utility>
+
+#include "exec/stage/sharding/shared_out.hpp"
+#include "exec/stage/tensor/tensor_group.hpp"
+#include "exec/transport/stream_bucket.hpp"
+
+namespace plumb::exec {
+namespace {
+
+CollectiveValue value_of(const at::Tensor& x) {
+  return {.data = static_cast<std::byte*>(x.mutable_data_ptr()), .count = static_cast<std::size_t>(x.numel())};
+}
+
+}  // namespace
+
+StreamShardGroup::StreamShardGroup(Transport& transport, Device& device, std::vector<int> ranks, bool beside)
+    : ShardGroup(
+          {.index = static_cast<int>(position_in(ranks, transport.rank())), .count = static_cast<int>(ranks.size())},
+          beside),
+      transport_(transport),
+      device_(device),
+      ranks_(std::move(ranks)) {}
+
+void StreamShardGroup::start_gather(const std::vector<WeightPtr>& weights) {
+  std::vector<CollectiveValue> values;
+  ElementType type = ElementType::fp32;
+  for (const WeightPtr& weight : weights) {
+    make_whole(*weight, shard());
+    values.push_back(value_of(weight->value));
+    type = element_type(weight->value);
+  }
+  gathers_.push_back(start_bucket(transport_, device_,
+                                  {.kind = Collective::all_gather, .group = ranks_, .type = type, .bucket = values}));
+}
+
+void StreamShardGroup::finish_gather() {
+  device_.compute().wait(gathers_.front());
+  gathers_.pop_front();
+}
+
+void StreamShardGroup::start_sums(const std::vector<at::Tensor>& gradients) {
+  std::vector<CollectiveValue> values;
+  for (const at::Tensor& gradient : gradients) values.push_back(value_of(gradient));
+  if (values.empty()) return;
+  sums_ = start_bucket(transport_, device_, {.kind = Collective::reduce_scatter, .group = ranks_, .bucket = values});
+}
+
+void StreamShardGroup::finish_sums() { device_.compute().wait(std::exchange(sums_, nullptr)); }
+
+}  // namespace plumb::exec
