@@ -230,6 +230,9 @@ MachineRefit refit(const Machine& machine, const std::vector<FreeNumber>& free,
   for (const FreeNumber& number : free) unknowns.push_back({number, -1});
   std::vector<PublishedTable> at_machine = tables;
   for (std::size_t i = 0; i < tables.size(); ++i) {
+    if (!is_time(tables[i].metric)) {
+      throw InputError(tables[i].file.string(), "measures no time, and what is fitted is how fast a machine is");
+    }
     require_machine(machine, tables[i], free);
     for (const FreeNumber& number : tables[i].free) {
       require_shared(tables[i], number);

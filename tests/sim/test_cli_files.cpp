@@ -130,6 +130,12 @@ TEST_CASE("validate ends with how many goals were reached") {
   const Outcome worse = run_plumb(folder, "validate " + folder.file("worse.yaml", strict));
   CHECK(worse.status == 1);
   CHECK_THAT(worse.out, ContainsSubstring("1 missed, 1 step back"));
+
+  const std::string states = published + "1910.02054-states.yaml'";
+  CHECK_THAT(run_plumb(folder, states).out, ContainsSubstring("120 GB") && ContainsSubstring("1 goal reached"));
+  const Json whole = json_of(run_plumb(folder, states + " --json"))["tables"][0]["rows"][0];
+  CHECK(whole["measured"] == 120);
+  CHECK_FALSE(whole.contains("measured_s"));
 }
 
 TEST_CASE("a plan may begin with a byte-order mark") {

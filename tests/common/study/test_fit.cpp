@@ -187,6 +187,9 @@ TEST_CASE("what cannot be fitted is refused") {
   CHECK_THAT(message(a100(), {{.name = "outside.bandwidth"}}, tables), ContainsSubstring("outside.bandwidth"));
   CHECK_THAT(message(a100(), {}, tables), ContainsSubstring("nothing is free"));
   CHECK_THAT(message(a100(), three_numbers, {}), ContainsSubstring("no tables"));
+  std::vector<PublishedTable> of_states = tables;
+  of_states.back().metric = PublishedMetric::states_gb;
+  CHECK_THAT(message(a100(), three_numbers, of_states), ContainsSubstring("measures no time"));
   Machine other = a100();
   other.name = "dgx-b200";
   CHECK_THAT(message(other, three_numbers, tables), ContainsSubstring("is of machine 'dgx-a100'"));
