@@ -4,7 +4,7 @@
 
 #include "common/base/document/yaml.hpp"
 #include "common/base/error.hpp"
-#include "common/cost/stage_links.hpp"
+#include "common/cost/links/stage_links.hpp"
 #include "common/layout/message_shares.hpp"
 #include "common/plan/plan_costs.hpp"
 #include "common/planner/make_plan.hpp"

@@ -1,4 +1,4 @@
-#include "common/cost/stage_links.hpp"
+#include "common/cost/links/stage_links.hpp"
 
 #include <algorithm>
 #include <cstdint>

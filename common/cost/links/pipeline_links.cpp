@@ -1,4 +1,4 @@
-#include "common/cost/pipeline_links.hpp"
+#include "common/cost/links/pipeline_links.hpp"
 
 #include <algorithm>
 

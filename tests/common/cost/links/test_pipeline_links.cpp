@@ -1,5 +1,5 @@
 // What a pipeline's messages have of NICs, uplinks, leaves and sites that the ranks of their stage share.
-#include "common/cost/pipeline_links.hpp"
+#include "common/cost/links/pipeline_links.hpp"
 
 #include <algorithm>
 
