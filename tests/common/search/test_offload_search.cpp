@@ -17,7 +17,7 @@ Scenario with_offload_open(unsigned seed, const std::string& memory = "") {
   return scenario;
 }
 
-const Candidate* best_of(const PlanningResult& result) {
+const Candidate* best_candidate(const PlanningResult& result) {
   const auto found = std::ranges::find_if(result.candidates, [](const Candidate& one) { return one.own && one.fits; });
   return found == result.candidates.end() ? nullptr : &*found;
 }
@@ -25,13 +25,13 @@ const Candidate* best_of(const PlanningResult& result) {
 Candidate found_in(const Scenario& scenario) {
   const SearchSpace space(scenario);
   const SearchResult found = search(space, fast_weigher, predict_by_path, {.top = 1});
-  const Candidate* const best = best_of(found.planning);
+  const Candidate* const best = best_candidate(found.planning);
   REQUIRE(best != nullptr);
   const PlanningResult all = plan_scenario(scenario, predict_by_path);
   CHECK(static_cast<std::int64_t>(all.candidates.size()) >= space.candidates());
-  REQUIRE(best_of(all) != nullptr);
-  CHECK(best->iteration.value == Approx(best_of(all)->iteration.value).epsilon(1e-9));
-  CHECK(best->choice.offload == best_of(all)->choice.offload);
+  REQUIRE(best_candidate(all) != nullptr);
+  CHECK(best->iteration.value == Approx(best_candidate(all)->iteration.value).epsilon(1e-9));
+  CHECK(best->choice.offload == best_candidate(all)->choice.offload);
   return *best;
 }
 
