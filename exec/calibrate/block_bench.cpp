@@ -173,6 +173,7 @@ BlockBench::BlockBench(const Scenario& scenario, std::shared_ptr<const Corpus> c
                 .numerics = numerics_of(scenario.training.precision, c10::Device(device.name())),
                 .numbers = measured_blocks(scenario.model)})) {
   State& state = *state_;
+  state.training.offload = {};  // a profile has the update alone
   const TensorLayout& tensor = scenario.layout.tensor;
   TensorGroupPtr group;
   if (tensor.degree > 1) group = c10::make_intrusive<LoneTensorGroup>(tensor);

@@ -11,6 +11,7 @@
 #include "common/graph/memory.hpp"
 #include "common/graph/schedule_graph.hpp"
 #include "common/layout/lane.hpp"
+#include "common/plan/host_memory.hpp"
 #include "common/schedule/weight_versions.hpp"
 
 namespace plumb::exec {
@@ -114,7 +115,7 @@ Bytes memory_of_ranks(const std::vector<const Plan*>& plans, const std::vector<i
     for (const int rank : ranks) {
       const RankMemory& of = memory.at(static_cast<std::size_t>(lane_of(plan->layout, rank).pipeline_rank));
       const Bytes own = of.parameter_bytes + of.gradient_bytes + of.optimizer_bytes;
-      states += own;
+      states += own + on_host(plan->costs.stages, plan->schedule, lane_of(plan->layout, rank).pipeline_rank).kept;
       beside_of_plan += of.peak_bytes - own;
     }
     beside = std::max(beside, beside_of_plan);
@@ -128,7 +129,8 @@ Bytes states_of_ranks(const Plan& plan, const std::vector<int>& ranks) {
   for (const int rank : ranks) {
     for (const int stage : stages_of_rank(plan.schedule, lane_of(plan.layout, rank).pipeline_rank)) {
       const ComputeCost& cost = plan.costs.stages[static_cast<std::size_t>(stage)];
-      states += cost.parameter_bytes * versions[static_cast<std::size_t>(stage)] + cost.optimizer_bytes;
+      states += cost.parameter_bytes * versions[static_cast<std::size_t>(stage)] + cost.optimizer_bytes +
+                (cost.host_moves.kept - cost.host_moves.down);
     }
   }
   return states;

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <map>
 #include <mutex>
+#include <new>
 #include <unordered_map>
 
 namespace plumb::exec {
@@ -53,6 +54,16 @@ class Ledger {
     return {accounts_[rank].peak};
   }
 
+  void count_on_host(int rank, std::int64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    on_host_[rank] += bytes;
+  }
+
+  [[nodiscard]] Bytes on_host(int rank) {
+    const std::lock_guard lock(mutex_);
+    return {on_host_[rank]};
+  }
+
   void reset_peak(int rank) {
     const std::lock_guard lock(mutex_);
     accounts_[rank].peak = accounts_[rank].current;
@@ -77,6 +88,7 @@ class Ledger {
   std::mutex mutex_;
   std::unordered_map<const void*, Entry> entries_;
   std::map<int, Account> accounts_;
+  std::map<int, std::int64_t> on_host_;  // bytes of host_buffer
 };
 
 // Never destroyed: tensors of static storage are freed after it would be.
@@ -84,6 +96,8 @@ Ledger& ledger() {
   static Ledger* const instance = new Ledger;
   return *instance;
 }
+
+thread_local int rank_of_thread = 0;
 
 class Reporter final : public c10::MemoryReportingInfoBase {
  public:
@@ -109,6 +123,7 @@ class Reporter final : public c10::MemoryReportingInfoBase {
 void track_accelerators(bool on) { accelerators = on; }
 
 void track_memory_of_thread(int rank) {
+  rank_of_thread = rank;
   (void)c10::ThreadLocalDebugInfo::current();  // made before, so destroyed after the guard
   thread_local std::unique_ptr<c10::DebugInfoGuard> guard;
   guard.reset();
@@ -122,6 +137,20 @@ std::shared_ptr<void> tracked_buffer(std::size_t bytes) {
   void* const data = buffer.mutable_data_ptr();
   return {data, [buffer](void*) {}};
 }
+
+std::shared_ptr<void> host_buffer(std::size_t bytes) {
+  constexpr std::align_val_t alignment{64};
+  const int rank = rank_of_thread;
+  void* const memory = ::operator new(bytes, alignment);
+  const auto counted = static_cast<std::int64_t>(bytes);
+  ledger().count_on_host(rank, counted);
+  return {memory, [rank, counted](void* freed) {
+            ::operator delete(freed, alignment);
+            ledger().count_on_host(rank, -counted);
+          }};
+}
+
+Bytes host_memory(int rank) { return ledger().on_host(rank); }
 
 Bytes current_memory(int rank) { return ledger().current(rank); }
 Bytes peak_memory(int rank) { return ledger().peak(rank); }

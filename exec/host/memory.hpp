@@ -22,6 +22,11 @@ void move_memory(const std::byte* data, int to_rank);
 // An aligned buffer that counts as its thread's rank's.
 [[nodiscard]] std::shared_ptr<void> tracked_buffer(std::size_t bytes);
 
+// Memory of the host that counts apart from the rank's own, as if that stood on a device: for what is offloaded.
+// `bytes` may be 0.
+[[nodiscard]] std::shared_ptr<void> host_buffer(std::size_t bytes);
+[[nodiscard]] Bytes host_memory(int rank);
+
 [[nodiscard]] Bytes current_memory(int rank);
 [[nodiscard]] Bytes peak_memory(int rank);  // since the last reset
 void reset_peak_memory(int rank);

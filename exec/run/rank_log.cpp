@@ -11,6 +11,7 @@
 
 #include "common/base/error.hpp"
 #include "common/layout/lane.hpp"
+#include "common/plan/host_memory.hpp"
 #include "common/plan/timeline_head.hpp"
 #include "common/schedule/reductions.hpp"
 #include "common/schedule/weight_versions.hpp"
@@ -51,6 +52,14 @@ class Together {
 // A message by its receive.
 Action receive_of(const Action& action) { return is_send(action.kind) ? other_end(action) : action; }
 
+Bytes copied_to_host(const RankStep& step) {
+  Bytes sum;
+  for (const Event& event : step.events) {
+    if (event.action.kind == ActionKind::optimizer_step) sum += event.bytes;
+  }
+  return sum;
+}
+
 // `rank`: of the pipeline.
 RankSummary summarise(const Plan& plan, int rank, const std::vector<RankStep>& steps) {
   RankSummary summary;
@@ -61,7 +70,9 @@ RankSummary summarise(const Plan& plan, int rank, const std::vector<RankStep>& s
     summary.gradient_bytes += cost.gradient_bytes;
     summary.optimizer_bytes += cost.optimizer_bytes;
   }
+  summary.host_bytes = on_host(plan.costs.stages, plan.schedule, rank).kept;
   for (const RankStep& step : steps) {
+    summary.host_copied_bytes = std::max(summary.host_copied_bytes, copied_to_host(step));
     summary.peak_bytes = std::max(summary.peak_bytes, step.peak_bytes);
     if (summary.by_axis && step.received_bytes <= summary.received_bytes) continue;
     summary.received_bytes = step.received_bytes;

@@ -21,6 +21,13 @@ Stage& RankStages::in(int replica, int stage) const {
   return *all_[stage_slot(lowered_, replica, stage)];
 }
 
+void RankStages::add_host_copies(Event& event) const {
+  if (event.action.kind != ActionKind::optimizer_step) return;
+  const Stage::HostCopies copies = held(event.action.stage).host_copies();
+  event.bytes = copies.bytes;
+  event.waited = copies.time;
+}
+
 void RankStages::add_tied_gradients(Stream& compute) const {
   const int last = stages(lowered_) - 1;
   if (last == 0 || !holds(lowered_, rank_, 0) || !holds(lowered_, rank_, last)) return;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/schedule/schedule.hpp"
+#include "common/timeline/timeline.hpp"
 #include "exec/device/device.hpp"
 #include "exec/stage/stage.hpp"
 
@@ -27,6 +28,9 @@ class RankStages {
 
   // Where this rank holds both copies of a tied table, no message is needed, only the sum, which both get.
   void add_tied_gradients(Stream& compute) const;
+
+  // What a STEP that has been made copied to its states on the host and back; nothing of other actions.
+  void add_host_copies(Event& event) const;
 
   // What a reduction sums, and with which rank of the pipeline; -1: with the data-parallel ranks.
   struct Reduction {

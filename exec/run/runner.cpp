@@ -217,6 +217,7 @@ class RankRun {
         clip(deadline(start, waiting_time_));
       } else {
         compute(action);
+        stages_.add_host_copies(event);
       }
       event.end = seconds_of(Clock::now());
     }

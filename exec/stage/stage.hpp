@@ -120,6 +120,13 @@ class Stage {
   // that microbatches under way still use are kept for them.
   virtual void optimizer_step() = 0;
 
+  // Of the last optimizer_step: what it copied to its states on the host and back, and how long that took.
+  struct HostCopies {
+    Bytes bytes = {};
+    Seconds time = {};
+  };
+  [[nodiscard]] virtual HostCopies host_copies() const { return {}; }
+
   // After the last action: throws if any microbatch still holds activations or weight-gradient work.
   virtual void end_step() = 0;
 

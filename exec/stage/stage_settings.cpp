@@ -52,8 +52,10 @@ TorchStageSettings stage_settings(const Plan& plan, int stage, c10::Device devic
 }
 
 TorchStageSettings whole_model_settings(const Plan& plan, const Numerics& numerics) {
+  Training training = plan.training;
+  training.offload = {};  // of which the bits do not depend
   return {.model = plan.model,
-          .training = plan.training,
+          .training = training,
           .blocks = {.first = 0, .last = head_block(plan.model) + 1},
           .stage = 0,
           .microbatches = plan.schedule.microbatches * plan.layout.data.degree,

@@ -47,6 +47,9 @@ class TorchStage final : public Stage {
   void add_squares(ExactSquares& sum) override;
   void scale_gradients(double scale) override;
   void optimizer_step() override;
+  [[nodiscard]] HostCopies host_copies() const override {
+    return optimizer_ ? HostCopies{optimizer_->host_copies().bytes, optimizer_->host_copies().time} : HostCopies{};
+  }
   void end_step() override;
   [[nodiscard]] double loss() const override;
 

@@ -68,7 +68,7 @@ std::vector<StatePart> TorchStage::state_parts() {
       parts.push_back(part_of_tensor(weight->name, kind, ranges, [state, of] { return state().*of; }));
     };
     add(StateKind::weight, &WeightOptimizer::State::master);
-    parts.back().restored = weight->kept().scalar_type() != at::kFloat;  // else it is the weight's own memory
+    parts.back().restored = !state().master.is_alias_of(weight->kept());  // else it is the weight's own memory
     if (!state().first_moment.defined()) continue;
     add(StateKind::first_moment, &WeightOptimizer::State::first_moment);
     add(StateKind::second_moment, &WeightOptimizer::State::second_moment);

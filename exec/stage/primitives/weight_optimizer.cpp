@@ -6,6 +6,9 @@
 #include <stdexcept>
 #include <utility>
 
+#include "exec/device/clock.hpp"
+#include "exec/host/memory.hpp"
+
 namespace plumb::exec {
 
 void adamw_step(const AdamW& settings, std::int64_t step, const at::Tensor& weight, const at::Tensor& gradient,
@@ -19,15 +22,33 @@ void adamw_step(const AdamW& settings, std::int64_t step, const at::Tensor& weig
       .addcdiv_(first_moment, scale, -settings.rate / (1 - std::pow(settings.beta1, count)));
 }
 
+namespace {
+
+at::Tensor on_host(at::IntArrayRef sizes) {
+  const std::shared_ptr<void> memory =
+      host_buffer(static_cast<std::size_t>(c10::multiply_integers(sizes)) * sizeof(float));
+  return at::from_blob(
+      memory.get(), sizes, [memory](void*) {}, at::kFloat);
+}
+
+}  // namespace
+
 WeightOptimizer::WeightOptimizer(std::vector<WeightPtr> weights, const Training& training, StateShard shard)
     : training_(training), shard_(shard) {
   for (WeightPtr& weight : weights) {
-    State state{.weight = std::move(weight), .master = {}, .first_moment = {}, .second_moment = {}};
+    State state{.weight = std::move(weight), .master = {}, .first_moment = {}, .second_moment = {}, .buffer = {}};
     const at::Tensor mine = value(state);
-    state.master = is_wide(state) ? mine : mine.to(at::kFloat);
+    const bool offloaded = training.offload.optimizer;
+    if (offloaded) {
+      state.master = on_host(mine.sizes()).copy_(mine);
+      state.buffer = on_host(mine.sizes());
+    } else {
+      state.master = is_wide(state) ? mine : mine.to(at::kFloat);
+    }
     if (training.optimizer == Optimizer::adam) {
-      state.first_moment = at::zeros_like(state.master);
-      state.second_moment = at::zeros_like(state.master);
+      for (at::Tensor* const moment : {&state.first_moment, &state.second_moment}) {
+        *moment = offloaded ? on_host(mine.sizes()).zero_() : at::zeros_like(state.master);
+      }
     }
     states_.push_back(std::move(state));
   }
@@ -41,7 +62,9 @@ at::Tensor WeightOptimizer::value(const State& state) const {
 
 void WeightOptimizer::step(bool keep_old) {
   ++steps_;
-  if (keep_old && shard_.count > 1) throw std::logic_error("old weights are kept whole");
+  copied_ = {};
+  const bool offloaded = training_.offload.optimizer;
+  if (keep_old && (shard_.count > 1 || offloaded)) throw std::logic_error("old weights are kept whole, and here");
   std::vector<AdamWState> states;
   for (State& state : states_) {
     if (keep_old) {
@@ -49,13 +72,42 @@ void WeightOptimizer::step(bool keep_old) {
       if (is_wide(state)) state.master = state.weight->value;
     }
     if (state.master.numel() == 0) continue;  // fewer elements than ranks
+    if (offloaded) {
+      step_on_host(state);
+      continue;
+    }
     states.push_back({.master = state.master,
                       .gradient = own_gradient_of(*state.weight, shard_).view_as(state.master),
                       .first_moment = state.first_moment,
                       .second_moment = state.second_moment,
                       .copy = is_wide(state) ? at::Tensor() : value(state)});
   }
-  if (states.empty()) return;
+  if (!states.empty()) apply(states);
+}
+
+void WeightOptimizer::copy(const at::Tensor& to, const at::Tensor& from) {
+  const Clock::time_point start = Clock::now();
+  to.copy_(from);
+  copied_.time += seconds_of(Clock::now()) - seconds_of(start);
+  copied_.bytes += Bytes{static_cast<std::int64_t>(to.nbytes())};
+}
+
+void WeightOptimizer::step_on_host(const State& state) {
+  copy(state.buffer, own_gradient_of(*state.weight, shard_).view_as(state.master));
+  apply({{.master = state.master,
+          .gradient = state.buffer,
+          .first_moment = state.first_moment,
+          .second_moment = state.second_moment,
+          .copy = {}}});
+  const at::Tensor weight = value(state);
+  if (is_wide(state)) return copy(weight, state.master);
+  const at::Tensor narrow =
+      at::from_blob(state.buffer.mutable_data_ptr(), state.buffer.sizes(), weight.options().device(at::kCPU));
+  narrow.copy_(state.master);
+  copy(weight, narrow);
+}
+
+void WeightOptimizer::apply(const std::vector<AdamWState>& states) const {
   if (training_.optimizer == Optimizer::adam) {
     primitives_for(states.front().master).adamw({.rate = training_.learning_rate}, steps_, states);
   } else {

@@ -21,12 +21,14 @@ void adamw_step(const AdamW& settings, std::int64_t step, const at::Tensor& weig
 
 class WeightOptimizer {
  public:
-  // States are made for the shard alone.
+  // States are made for the shard alone; in memory of the host that counts apart where the training offloads them
+  // (exec/host/memory.hpp).
   WeightOptimizer(std::vector<WeightPtr> weights, const Training& training, StateShard shard = {});
 
   // One step of SGD or AdamW with the main gradients of the shard as they stand: the bits of these elements are those
   // of a step of all. With `keep_old` the weights get new tensors and whoever holds the old ones keeps them; not of a
-  // shard.
+  // shard, nor of states on the host. Of those weight after weight the gradient goes down, is applied there, and the
+  // weight comes up: the bits are the same.
   void step(bool keep_old = false);
 
   struct State {
@@ -34,7 +36,14 @@ class WeightOptimizer {
     at::Tensor master;  // of the shard; the weight's own elements if that is fp32
     at::Tensor first_moment;
     at::Tensor second_moment;
+    at::Tensor buffer;  // of offloaded states: for the gradient, then for a narrower weight
   };
+  // Of the last step, between the weights and the host.
+  struct HostCopies {
+    Bytes bytes = {};
+    Seconds time = {};
+  };
+  [[nodiscard]] const HostCopies& host_copies() const { return copied_; }
   // In the order of the weights, for checkpoints; a step may give them other tensors. And how many steps were made.
   [[nodiscard]] const std::vector<State>& states() const { return states_; }
   [[nodiscard]] std::int64_t steps() const { return steps_; }
@@ -45,11 +54,15 @@ class WeightOptimizer {
   [[nodiscard]] bool is_wide(const State& state) const { return value(state).scalar_type() == at::kFloat; }
 
   void subtract(const AdamWState& state) const;  // SGD
+  void apply(const std::vector<AdamWState>& states) const;
+  void step_on_host(const State& state);
+  void copy(const at::Tensor& to, const at::Tensor& from);
 
   Training training_;
   StateShard shard_;
   std::vector<State> states_;
   std::int64_t steps_ = 0;
+  HostCopies copied_;
 };
 
 }  // namespace plumb::exec

@@ -6,6 +6,7 @@
 
 #include "common/planner/planner.hpp"
 #include "common/scenario_file/read_scenario.hpp"
+#include "exec/host/memory.hpp"
 #include "exec/stage/primitives/block_parameters.hpp"
 #include "tests/catch.hpp"
 #include "tests/exec/check/references.hpp"
@@ -353,4 +354,89 @@ TEST_CASE("with LoRA a rank receives what is predicted, to the byte, and needs t
       CHECK(step.peak_bytes / predicted.peak_bytes == Approx(1.0).margin(0.05));
     }
   }
+}
+
+namespace {
+
+Plan offloaded(Plan plan) {
+  plan.training.offload.optimizer = true;
+  return plan;
+}
+
+// Of a step's STEPs on one rank.
+struct Copied {
+  Bytes bytes = {};
+  Seconds time = {};
+  Seconds steps = {};
+};
+Copied copied_by(const RankStep& step) {
+  Copied sum;
+  for (const Event& event : step.events) {
+    if (event.action.kind != ActionKind::optimizer_step) continue;
+    sum.bytes += event.bytes;
+    sum.time += event.waited;
+    sum.steps += event.end - event.start;
+  }
+  return sum;
+}
+
+}  // namespace
+
+TEST_CASE("ten steps have the same bits with the optimizer's states on the host, under every rule") {
+  for (const ElementType precision : {ElementType::fp32, ElementType::bf16}) {
+    const Plan plan =
+        test::training_plan({.model = test::gpt2(1, true), .microbatches = 2, .precision = precision, .data = 4});
+    require_same_bits(train(offloaded(plan), 10), train(plan, 10));
+    for (const Rule& rule : {Rule{Sharding::zero1}, Rule{Sharding::fsdp, true, true}, Rule{Sharding::fsdp},
+                             Rule{Sharding::hsdp, true, false, true, 2}}) {
+      const Plan parts = sharded(plan, rule);
+      INFO(text(parts));
+      require_same_bits(train(offloaded(parts), 10), train(parts, 10));
+    }
+  }
+}
+
+TEST_CASE("pipelines with states on the host pass the check on every transport") {
+  const std::string schedule = GENERATE("1f1b", "zb-h1", "dualpipe");
+  const int data = schedule == "dualpipe" ? 1 : 2;  // which trains two replicas as it is
+  const Plan plan =
+      offloaded(test::training_plan({.model = test::gpt2(2, true), .schedule = schedule, .ranks = 2, .data = data}));
+  const Outcome run = train(plan, 2);
+  require_passed(plan, run);
+  require_same_bits(train(plan, 2, transport_kinds().back()), run);
+}
+
+// fp32: a weight and its gradient on the device, two moments, a master copy and a gradient's buffer on the host.
+TEST_CASE("a rank holds no states where its host does, and copies its part of gradients and weights once a step") {
+  const bool shares = GENERATE(false, true);
+  constexpr int ranks = 4;
+  Plan plan = test::training_plan({.model = test::llama(16), .microbatches = 2, .data = ranks});
+  if (shares) plan = sharded(plan, {Sharding::zero1});
+  const Outcome here = train(plan, 2);
+  const Outcome there = train(offloaded(plan), 2);
+  const std::int64_t own = whole_bytes(plan) / (shares ? ranks : 1);  // four divides all weights
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    CAPTURE(rank, shares);
+    const RankStep& of_here = here.logs.ranks.front()[rank].steps.back();
+    const RankStep& of_there = there.logs.ranks.front()[rank].steps.back();
+    CHECK(of_here.held.back() - of_there.held.back() == Bytes{2 * own});
+    CHECK(of_here.peak_bytes - of_there.peak_bytes == Bytes{2 * own});
+    const Copied copies = copied_by(of_there);
+    CHECK(copies.bytes == Bytes{2 * own});
+    CHECK(copies.time > Seconds{});
+    CHECK(copies.time < copies.steps);
+    CHECK(copied_by(of_here).bytes == Bytes{});
+  }
+  std::int64_t on_host = 0;
+  std::thread([&] {
+    constexpr int account = 1001;  // nobody else's
+    begin_rank_thread(account);
+    const std::vector<std::unique_ptr<Transport>> transports = transport_kinds().front().make(ranks);
+    StageOptions options;
+    options.transport = transports.front().get();
+    const auto stages = make_stages(offloaded(plan), 0, options);
+    on_host = host_memory(account).value;
+  }).join();
+  CHECK(on_host == 4 * own);
+  CHECK(host_memory(1001) == Bytes{});
 }
