@@ -9,6 +9,7 @@ namespace plumb::exec {
 
 MicrobatchSums::MicrobatchSums(TorchStage& stage, const Plan& plan)
     : stage_(stage),
+      data_(plan.layout.data),
       slices_(plan.schedule.slices),
       shards_(state_shards(plan.layout)),
       degree_(plan.layout.data.degree),
@@ -47,8 +48,8 @@ MicrobatchSums::Tensors MicrobatchSums::sums_of_copy(int copy, CheckProgress& pr
 }
 
 void MicrobatchSums::add_microbatch(int first, int copy, Tensors& sums) {
-  std::vector<std::vector<PairwiseTensors>> by_slice(static_cast<std::size_t>(slices_));
-  for (auto& of_slice : by_slice) of_slice.resize(at_once_.size());
+  std::vector<std::vector<RankSums>> by_slice(static_cast<std::size_t>(slices_));
+  for (auto& of_slice : by_slice) of_slice.assign(at_once_.size(), RankSums(data_));
   for (int share = copy * shards_; share < (copy + 1) * shards_; ++share) {
     use_share(share);
     run(first + share * slices_, by_slice);
@@ -58,7 +59,7 @@ void MicrobatchSums::add_microbatch(int first, int copy, Tensors& sums) {
   }
 }
 
-void MicrobatchSums::run(int microbatch, std::vector<std::vector<PairwiseTensors>>& by_slice) {
+void MicrobatchSums::run(int microbatch, std::vector<std::vector<RankSums>>& by_slice) {
   for (int slice = 0; slice < slices_; ++slice) (void)stage_.forward(microbatch + slice, {});
   for (int slice = slices_; slice-- > 0;) {
     (void)stage_.input_gradient(microbatch + slice, {});
@@ -77,7 +78,7 @@ void MicrobatchSums::use_share(int share) {
 // Of each share its own first.
 void MicrobatchSums::sum_later() {
   if (later_.empty()) return;
-  PairwiseTensors over_ranks;
+  RankSums over_ranks(data_);
   PairwiseTensors over_copies;
   for (int share = 0; share < degree_; ++share) {
     const Tensors& own = of_share_[static_cast<std::size_t>(share)];

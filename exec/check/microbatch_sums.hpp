@@ -7,6 +7,7 @@
 #include "common/plan/plan.hpp"
 #include "exec/check/check_progress.hpp"
 #include "exec/check/pairwise_tensors.hpp"
+#include "exec/check/rank_sums.hpp"
 #include "exec/stage/torch_stage.hpp"
 
 namespace plumb::exec {
@@ -26,11 +27,12 @@ class MicrobatchSums {
 
   [[nodiscard]] Tensors sums_of_copy(int copy, CheckProgress& progress);
   void add_microbatch(int first, int copy, Tensors& sums);
-  void run(int microbatch, std::vector<std::vector<PairwiseTensors>>& by_slice);
+  void run(int microbatch, std::vector<std::vector<RankSums>>& by_slice);
   void use_share(int share);
   void sum_later();
 
   TorchStage& stage_;
+  DataLayout data_;
   int slices_;
   int shards_;
   int degree_;

@@ -12,6 +12,7 @@
 #include "exec/check/pairwise_tensors.hpp"
 #include "exec/check/replayed_routing.hpp"
 #include "exec/stage/primitives/optimizer.hpp"
+#include "exec/stage/sharding/shared_out.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -63,14 +64,32 @@ std::vector<double> WholeModelReference::train(const Trained& run) {
   std::vector<double> losses;
   for (std::size_t step = 0; step < steps_; ++step) {
     if (step > 0) {
+      restore_weights();
       reference_.optimizer_step();
       if (second_) second_->optimizer_step();
     }
     if (step + 1 == steps_) take_over(run);
+    round_weights();
     losses.push_back(train_step(static_cast<std::int64_t>(step)));
     clip();
   }
   return losses;
+}
+
+// As ranks that share them out get them in blocks of integers.
+void WholeModelReference::round_weights() {
+  if (!plan_.layout.data.quantized_weights) return;
+  for (const WeightPtr& weight : reference_.weights()) {
+    kept_.push_back(weight->value.clone());
+    round_in_parts(weight->value, state_shards(plan_.layout));
+  }
+}
+
+void WholeModelReference::restore_weights() {
+  for (std::size_t index = 0; index < kept_.size(); ++index) {
+    reference_.weights()[index]->value.copy_(kept_[index]);
+  }
+  kept_.clear();
 }
 
 void WholeModelReference::clip() {
@@ -147,7 +166,9 @@ void WholeModelReference::take_over(const Trained& run) {
 
 double WholeModelReference::train_step(std::int64_t step) {
   const bool last = step + 1 == static_cast<std::int64_t>(steps_);
-  if (plan_.layout.data.degree > 1 && !last) {
+  // What was rounded on its way is no rounding of sums in another order: it is made here, too.
+  const bool as_ranks = !last || plan_.layout.data.quantized_gradients > 0;
+  if (plan_.layout.data.degree > 1 && as_ranks) {
     return reduces_in_actions(plan_.layout) ? MicrobatchSums(reference_, plan_).train(step, progress_)
                                             : run_by_shares(step);
   }

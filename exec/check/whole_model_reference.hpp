@@ -50,6 +50,8 @@ class WholeModelReference {
   void take_over(const Trained& run);
   double train_step(std::int64_t step);
   void clip();
+  void round_weights();
+  void restore_weights();
   double run_by_shares(std::int64_t step);
 
   const Plan& plan_;
@@ -65,6 +67,7 @@ class WholeModelReference {
   std::string other_start_;
   TorchStage reference_;
   std::unique_ptr<TorchStage> second_;  // the second replica, if the plan has one
+  std::vector<at::Tensor> kept_;        // of weights that travel quantised: what their optimizer has
   std::vector<WeightPtr> exact_;        // in fp64, with the gradients of the last step
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 #include <variant>
 
 #include "exec/stage/supported.hpp"
@@ -11,14 +12,36 @@ namespace {
 
 constexpr int largest_named_degree = 64;
 
-void require_executed_sharding(const Plan& plan) {
+// What of a plan is not executed, and what is instead.
+struct Missing {
+  bool is = false;
+  const char* what = "";
+  const char* hint = "";
+};
+
+void require_none(const Plan& plan, std::span<const Missing> all) {
+  for (const Missing& missing : all) {
+    if (!missing.is) continue;
+    throw InputError(plan.name, "its layout is " + describe(plan.layout) + ": " + missing.what + " is not executed yet",
+                     std::string("plan with ") + missing.hint);
+  }
+}
+
+// Of ZeRO++. Of a tensor group one device has other blocks than its ranks: there is nothing to check them against.
+void require_executed_sharding(const Plan& plan, const SessionOptions& options) {
   const DataLayout& data = plan.layout.data;
-  if (!data.quantized_weights && data.secondary_shard == 0 && data.quantized_gradients == 0) return;
-  throw InputError(plan.name,
-                   "its layout is " + describe(plan.layout) +
-                       ": the parts of ZeRO++ (quantized_weights, secondary_shard, quantized_gradients) are not "
-                       "executed yet",
-                   "plan with data: {sharding: zero3}");
+  const bool tensor = plan.layout.tensor.degree > 1;
+  const bool exchanges = data.quantized_gradients > 0;
+  const bool some = data.quantized_weights || data.secondary_shard > 0 || exchanges;
+  const std::array all{
+      Missing{some && options.device != "cpu", "ZeRO++ on devices", "data: {sharding: zero3}, or --device cpu"},
+      Missing{data.quantized_weights && !data.reshard_after_forward, "gathering weights once a step as int8",
+              "data: {reshard_after_forward: true}, or without quantized_weights"},
+      Missing{exchanges && !data.reduces_each_microbatch, "reducing gradients once a step as int4",
+              "data: {reduce: each_microbatch}, or without quantized_gradients"},
+      Missing{(data.quantized_weights || exchanges) && tensor, "int8 or int4 with a tensor degree",
+              "tensor: {degree: 1}, or secondary_shard alone"}};
+  require_none(plan, all);
 }
 
 // With a data or a tensor degree above 1.
@@ -76,13 +99,6 @@ void require_divisible_parts(const Plan& plan) {
   }
 }
 
-// What of a plan a tensor group does not execute, and what it does instead.
-struct Missing {
-  bool is = false;
-  const char* what = "";
-  const char* hint = "";
-};
-
 bool has_parallel_experts(const Model& model) {
   return std::ranges::any_of(
       model.layers, [](const Layer& layer) { return layer.parallel && std::holds_alternative<MoeMlp>(layer.mlp); });
@@ -103,11 +119,7 @@ void require_executed_tensor(const Plan& plan) {
               "tensor: {degree: 1}, or a schedule without evictions, such as 1f1b"},
       Missing{scattered, "messages that a tensor group scatters and gathers",
               "software without scattered_messages, such as plumb, or tensor: {sequence_parallel: true}"}};
-  for (const Missing& missing : all) {
-    if (!missing.is) continue;
-    throw InputError(plan.name, "its layout is " + describe(plan.layout) + ": " + missing.what + " is not executed yet",
-                     std::string("plan with ") + missing.hint);
-  }
+  require_none(plan, all);
   require_divisible_parts(plan);
 }
 
@@ -140,7 +152,7 @@ void require_executed_layout(const Plan& plan, const SessionOptions& options) {
     throw InputError(plan.name, "its layout is " + describe(layout) + ": so far all stages have one data degree",
                      "plan with data: {degree: " + std::to_string(layout.data.degree) + "}");
   }
-  require_executed_sharding(plan);
+  require_executed_sharding(plan, options);
   require_one_sum(plan);
   require_own_devices(plan, options);
   if (layout.tensor.degree > 1) require_executed_tensor(plan);

@@ -19,6 +19,10 @@ GradientSums::GradientSums(const Plan& plan, const std::vector<Action>& actions,
   if (plan.software.data_overlap && group_.size() > 1 && !reduces_in_actions(plan.layout)) {
     overlapped_.emplace(plan, actions, transport.world(), device, group_);
   }
+  if (plan.layout.data.quantized_gradients > 0) {
+    const int rank = transport.world().rank();
+    quantised_.emplace(transport.world(), inside_group(plan.layout, rank), across_group(plan.layout, rank));
+  }
 }
 
 void GradientSums::begin_step() {
@@ -67,6 +71,10 @@ void GradientSums::sum(int peer, std::span<float> values, Clock::time_point dead
 }
 
 void GradientSums::sum_own_part(std::span<float> values, Clock::time_point deadline) {
+  if (quantised_) {
+    quantised_->start(values);
+    return quantised_->finish(deadline);
+  }
   Transport& world = transport_.world();
   const std::vector<std::span<std::byte>> parts =
       equal_parts(std::as_writable_bytes(values), group_.size(), sizeof(float));

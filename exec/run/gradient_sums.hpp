@@ -12,6 +12,7 @@
 #include "exec/run/overlapped_reduction.hpp"
 #include "exec/run/rank_stages.hpp"
 #include "exec/run/step_moments.hpp"
+#include "exec/transport/collectives/quantised_sums.hpp"
 #include "exec/transport/launch_plan/communicators.hpp"
 
 namespace plumb::exec {
@@ -62,6 +63,7 @@ class GradientSums {
   std::vector<int> copies_;
   bool shards_;                                    // of the states: each rank needs its part of a sum
   std::optional<OverlappedReduction> overlapped_;  // where the software reduces beside the backward
+  std::optional<QuantisedSums> quantised_;         // of gradients that travel as int4
   bool tied_added_ = false;
 };
 

@@ -92,9 +92,17 @@ std::shared_ptr<ShardGroup> sharding_group(const Plan& plan, int rank, const Sta
   if (options.streams != nullptr) {
     return std::make_shared<StreamShardGroup>(*options.transport, *options.streams, std::move(ranks), beside);
   }
-  return std::make_shared<HostShardGroup>(
-      *options.transport,
-      HostShardGroup::Place{.ranks = std::move(ranks), .beside = beside, .patience = options.patience});
+  const DataLayout& data = plan.layout.data;
+  HostShardGroup::Place place{.ranks = std::move(ranks),
+                              .quantises_weights = data.quantized_weights,
+                              .beside = beside,
+                              .patience = options.patience};
+  if (data.secondary_shard > 0) place.inside = inside_group(plan.layout, rank);
+  if (data.quantized_gradients > 0) {
+    place.exchanged_inside = inside_group(plan.layout, rank);
+    place.exchanged_across = across_group(plan.layout, rank);
+  }
+  return std::make_shared<HostShardGroup>(*options.transport, std::move(place));
 }
 
 }  // namespace

@@ -167,7 +167,8 @@ at::Tensor TorchStage::received(Payload payload, int microbatch, const std::stri
   return is_aligned(data) ? tensor : tensor.clone();
 }
 
-at::Tensor TorchStage::run_blocks(int microbatch, at::Tensor input, bool keep) {
+// `first`: of F, not of R.
+at::Tensor TorchStage::run_blocks(int microbatch, at::Tensor input, bool keep, bool first) {
   Pass pass{.microbatch = microbatch,
             .queue = {},
             .targets = {},
@@ -175,7 +176,7 @@ at::Tensor TorchStage::run_blocks(int microbatch, at::Tensor input, bool keep) {
             .lists_kept = settings_.evicts,
             .slice = slice_of(microbatch)};
   if (is_last()) pass.targets = targets_of(microbatch);
-  BlockGathers weights = gathers(Way::down);
+  BlockGathers weights = gathers(Way::down, first);
   for (const auto& block : blocks_) {
     weights.enter();
     input = block->forward(std::move(input), pass, keep);
@@ -190,7 +191,7 @@ Payload TorchStage::forward(int microbatch, Payload input) {
     kept_inputs_[microbatch] = x;
   }
   use_version_of(microbatch);
-  at::Tensor y = run_blocks(microbatch, std::move(x), !settings_.recomputed);
+  at::Tensor y = run_blocks(microbatch, std::move(x), !settings_.recomputed, true);
   if (!is_last()) {
     return to_payload(y.contiguous());
   }
@@ -210,7 +211,7 @@ void TorchStage::recompute(int microbatch) {
                    "R of microbatch " + std::to_string(microbatch) + " without F before it");
   }
   use_version_of(microbatch);
-  (void)run_blocks(microbatch, std::move(node.mapped()), true);
+  (void)run_blocks(microbatch, std::move(node.mapped()), true, false);
 }
 
 Payload TorchStage::input_gradient(int microbatch, Payload output_gradient) {
@@ -231,7 +232,7 @@ Payload TorchStage::go_back(int microbatch, Payload output_gradient, bool with_w
   at::Tensor gradient =
       is_last() ? at::full({}, share, of_loss) : received(std::move(output_gradient), microbatch, "output gradients");
   use_version_of(microbatch);
-  BlockGathers weights = gathers(Way::up);
+  BlockGathers weights = gathers(Way::up, false);
   BlockReductions sums = reductions();
   for (auto block = blocks_.rbegin(); block != blocks_.rend(); ++block) {
     weights.enter();

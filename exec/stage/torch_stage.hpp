@@ -80,10 +80,10 @@ class TorchStage final : public Stage {
   void let_go_of_weights();
   void find_copies(const Block& block, int number);
   enum class Way : std::uint8_t { down, up };
-  [[nodiscard]] BlockGathers gathers(Way way) const;
+  [[nodiscard]] BlockGathers gathers(Way way, bool first) const;
   [[nodiscard]] BlockReductions reductions() const;
   void run_weight_gradient(Block& block, int microbatch, BlockReductions& reductions);
-  [[nodiscard]] at::Tensor run_blocks(int microbatch, at::Tensor input, bool keep);
+  [[nodiscard]] at::Tensor run_blocks(int microbatch, at::Tensor input, bool keep, bool first);
   [[nodiscard]] Payload go_back(int microbatch, Payload output_gradient, bool with_weights);
   [[nodiscard]] std::vector<std::int64_t> boundary_shape(int microbatch) const;
   [[nodiscard]] at::TensorOptions boundary_options() const;

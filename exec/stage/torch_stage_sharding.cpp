@@ -12,7 +12,11 @@ namespace plumb::exec {
 void TorchStage::share_out(const Block& block) {
   for (const WeightPtr& weight : block.weights()) {
     const bool second = weight == tied_head_ && tied_embedding_;  // of one table, which is shared out already
-    if (settings_.sharding.weights && !second) share_out_value(*weight, settings_.states);
+    if (settings_.sharding.weights && !second) {
+      share_out_value(*weight, settings_.states);
+      const ShardGroup* const group = settings_.sharding.group.get();
+      if (group != nullptr && group->has_second_copy()) share_out_second_copy(*weight, group->second_shard());
+    }
     const bool complete = weight->is_trained() && !completes_later(weight);
     if (settings_.sharding.gradients && complete) share_out_gradient(*weight, settings_.states);
   }
@@ -22,16 +26,19 @@ void TorchStage::share_out(const Block& block) {
 void TorchStage::share_table() {
   tied_head_->value = tied_embedding_->value;
   tied_head_->own_value = tied_embedding_->own_value;
+  tied_head_->second_value = tied_embedding_->second_value;
   tied_head_->shape = tied_embedding_->shape;
 }
 
-BlockGathers TorchStage::gathers(Way way) const {
+BlockGathers TorchStage::gathers(Way way, bool first) const {
   std::vector<const BlockGathers::Weights*> blocks;
   if (settings_.sharding.by_block) {
     for (const auto& block : blocks_) blocks.push_back(&block->weights());
     if (way == Way::up) std::ranges::reverse(blocks);
   }
-  return {settings_.sharding.by_block ? settings_.sharding.group.get() : nullptr, std::move(blocks)};
+  ShardGroup* const group = settings_.sharding.by_block ? settings_.sharding.group.get() : nullptr;
+  const bool second = group != nullptr && group->has_second_copy() && !first;
+  return {group, second ? ShardGroup::From::second_copy : ShardGroup::From::parts, std::move(blocks)};
 }
 
 BlockReductions TorchStage::reductions() const {

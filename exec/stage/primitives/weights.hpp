@@ -48,6 +48,7 @@ struct Weight final : torch::CustomClassHolder {
   // above is then there only while it is gathered, or made.
   at::Tensor own_value;
   at::Tensor own_gradient;
+  at::Tensor second_value;          // likewise, of a second copy of the value (ZeRO++), from the first F on
   std::vector<std::int64_t> shape;  // of the whole, where any is
 
   [[nodiscard]] std::int64_t elements() const;  // of the whole

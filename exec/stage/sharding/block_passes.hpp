@@ -16,7 +16,8 @@ class BlockGathers {
   using Weights = std::vector<WeightPtr>;
 
   // `blocks`: in the order in which the action comes to them. Without a group there is nothing to gather.
-  BlockGathers(ShardGroup* group, std::vector<const Weights*> blocks) : group_(group), blocks_(std::move(blocks)) {}
+  BlockGathers(ShardGroup* group, ShardGroup::From from, std::vector<const Weights*> blocks)
+      : group_(group), from_(from), blocks_(std::move(blocks)) {}
 
   // Both throw as ShardGroup does.
   void enter();
@@ -24,6 +25,7 @@ class BlockGathers {
 
  private:
   ShardGroup* group_;
+  ShardGroup::From from_;
   std::vector<const Weights*> blocks_;
   std::size_t started_ = 0;
   std::size_t left_ = 0;

@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <vector>
 
 #include "exec/stage/primitives/weights.hpp"
@@ -14,19 +15,26 @@ namespace plumb::exec {
 // implementations: between hosts (HostShardGroup) and on the streams of a device (StreamShardGroup).
 class ShardGroup {
  public:
-  // `beside`: what moves goes on beside what is computed meanwhile.
-  ShardGroup(StateShard shard, bool beside) : shard_(shard), beside_(beside) {}
+  // `beside`: what moves goes on beside what is computed meanwhile. `second_shard`: of a second copy of the weights,
+  // which some of the ranks share (ZeRO++); of one part: there is none.
+  ShardGroup(StateShard shard, bool beside, StateShard second_shard = {})
+      : shard_(shard), second_shard_(second_shard), beside_(beside) {}
   ShardGroup(const ShardGroup&) = delete;
   ShardGroup& operator=(const ShardGroup&) = delete;
   virtual ~ShardGroup() = default;
 
   [[nodiscard]] StateShard shard() const { return shard_; }
   [[nodiscard]] bool beside() const { return beside_; }
+  [[nodiscard]] bool has_second_copy() const { return second_shard_.count > 1; }
+  [[nodiscard]] StateShard second_shard() const { return second_shard_; }
+
+  // What F gathers, or where there is a second copy, which F leaves, R and I.
+  enum class From : std::uint8_t { parts, second_copy };
 
   // Of weights that are shared out: makes them whole, with the own part, and asks for the others'; those may be read
   // behind `finish_gather`, of one block after the other. Both throw RunError where a peer does not come in time, or
   // what is asked for was not planned.
-  virtual void start_gather(const std::vector<WeightPtr>& weights) = 0;
+  virtual void start_gather(const std::vector<WeightPtr>& weights, From from) = 0;
   virtual void finish_gather() = 0;
 
   // Sums over the group of whole fp32 gradients, of which this rank gets its part, in place. All that were started may
@@ -36,6 +44,7 @@ class ShardGroup {
 
  private:
   StateShard shard_;
+  StateShard second_shard_;
   bool beside_;
 };
 

@@ -3,6 +3,11 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
+#include <vector>
+
+#include "common/cost/block_quantisation.hpp"
+#include "exec/transport/collectives/quantised_values.hpp"
+
 namespace plumb::exec {
 
 void share_out_value(Weight& weight, const StateShard& shard) {
@@ -17,10 +22,43 @@ void share_out_gradient(Weight& weight, const StateShard& shard) {
   weight.gradient.reset();
 }
 
-void make_whole(Weight& weight, const StateShard& shard) {
+void share_out_second_copy(Weight& weight, const StateShard& shard) {
+  const IndexRange range = range_of_part(weight.elements(), shard);
+  weight.second_value = at::empty({range.end - range.begin}, weight.own_value.options());
+}
+
+void make_whole(Weight& weight, const at::Tensor& part, const StateShard& shard) {
   const c10::NoGradGuard no_grad;
-  weight.value = at::empty(weight.shape, weight.own_value.options());
-  part_of(weight.value, shard).copy_(weight.own_value);
+  weight.value = at::empty(weight.shape, part.options());
+  part_of(weight.value, shard).copy_(part);
+}
+
+namespace {
+
+std::span<float> floats_in(const at::Tensor& flat) {
+  return {flat.mutable_data_ptr<float>(), static_cast<std::size_t>(flat.numel())};
+}
+
+}  // namespace
+
+void quantise_part(const at::Tensor& part, std::span<std::byte> into) {
+  quantise(floats_in(part.to(at::kFloat)), quantised_weight_bits, into);
+}
+
+void dequantise_part(std::span<const std::byte> from, const at::Tensor& part) {
+  const c10::NoGradGuard no_grad;
+  const at::Tensor wide = at::empty({part.numel()}, at::kFloat);
+  dequantise(from, quantised_weight_bits, floats_in(wide));
+  part.copy_(wide);
+}
+
+void round_in_parts(const at::Tensor& whole, int parts) {
+  for (int index = 0; index < parts; ++index) {
+    const at::Tensor part = part_of(whole, {.index = index, .count = parts});
+    std::vector<std::byte> blocks(quantised_size(static_cast<std::size_t>(part.numel()), quantised_weight_bits));
+    quantise_part(part, blocks);
+    dequantise_part(blocks, part);
+  }
 }
 
 }  // namespace plumb::exec

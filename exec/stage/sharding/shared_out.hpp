@@ -1,16 +1,27 @@
 // Weights and gradients of which a data-parallel rank keeps its part.
 #pragma once
 
+#include <cstddef>
+#include <span>
+
 #include "exec/stage/primitives/weights.hpp"
 
 namespace plumb::exec {
 
-// From now on the weight holds its part alone. Of an fp32 gradient: zeros.
+// From now on the weight holds its part alone. Of an fp32 gradient: zeros. Of a second copy: nothing yet.
 void share_out_value(Weight& weight, const StateShard& shard);
 void share_out_gradient(Weight& weight, const StateShard& shard);
+void share_out_second_copy(Weight& weight, const StateShard& shard);
 
-// The whole value, of which the own part is there and the others' are not yet; and no longer.
-void make_whole(Weight& weight, const StateShard& shard);
+// The whole value, of which the own part, `part`, is there and the others' are not yet; and no longer.
+void make_whole(Weight& weight, const at::Tensor& part, const StateShard& shard);
+inline void make_whole(Weight& weight, const StateShard& shard) { make_whole(weight, weight.own_value, shard); }
 inline void let_go(Weight& weight) { weight.value.reset(); }
+
+// Of an own part as int8, and made of that again.
+void quantise_part(const at::Tensor& part, std::span<std::byte> into);
+void dequantise_part(std::span<const std::byte> from, const at::Tensor& part);
+// What ranks that share a weight out in so many parts have of it when all have travelled as int8: in place.
+void round_in_parts(const at::Tensor& whole, int parts);
 
 }  // namespace plumb::exec

@@ -25,7 +25,7 @@ StreamShardGroup::StreamShardGroup(Transport& transport, Device& device, std::ve
       device_(device),
       ranks_(std::move(ranks)) {}
 
-void StreamShardGroup::start_gather(const std::vector<WeightPtr>& weights) {
+void StreamShardGroup::start_gather(const std::vector<WeightPtr>& weights, From /*from*/) {
   std::vector<CollectiveValue> values;
   ElementType type = ElementType::fp32;
   for (const WeightPtr& weight : weights) {

@@ -19,7 +19,8 @@ class StreamShardGroup final : public ShardGroup {
   // of the run, ascending.
   StreamShardGroup(Transport& transport, Device& device, std::vector<int> ranks, bool beside);
 
-  void start_gather(const std::vector<WeightPtr>& weights) override;
+  // There is no second copy: ZeRO++ is not run on devices.
+  void start_gather(const std::vector<WeightPtr>& weights, From from) override;
   void finish_gather() override;
   void start_sums(const std::vector<at::Tensor>& gradients) override;
   void finish_sums() override;

@@ -23,6 +23,8 @@ struct SeenByOneDevice {
   int shares = 0;                // of the batch
   int shares_of_copy = 0;        // whose gradients are summed first
   bool each_microbatch = false;  // and of each microbatch
+  bool quantized_weights = false;
+  int quantized_gradients = 0;
   std::size_t steps = 0;
   // Of a run with tensor groups, whose last step begins with its own weights and goes to its own experts.
   bool divided = false;
@@ -46,6 +48,8 @@ inline CheckResult check_against_shared_reference(const Plan& plan, const Traine
       .shares = plan.layout.data.degree,
       .shares_of_copy = state_shards(plan.layout) == 1 ? plan.layout.data.degree : state_shards(plan.layout),
       .each_microbatch = reduces_in_actions(plan.layout),
+      .quantized_weights = plan.layout.data.quantized_weights,
+      .quantized_gradients = plan.layout.data.quantized_gradients,
       .steps = run.losses.size(),
       .divided = plan.layout.tensor.degree > 1,
       .weights = run.weights,

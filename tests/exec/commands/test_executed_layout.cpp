@@ -66,6 +66,37 @@ TEST_CASE("pipelines and plain data parallelism are executed, and what else ther
   }
 }
 
+TEST_CASE("parts of ZeRO++ are executed where they have something to be checked against, on hosts") {
+  Plan plan = tiny_plan({.data = 4});
+  plan.layout.data = {.degree = 4,
+                      .sharding = Sharding::zero3,
+                      .reshard_after_forward = true,
+                      .reduces_each_microbatch = true,
+                      .quantized_weights = true,
+                      .secondary_shard = 2,
+                      .quantized_gradients = 2};
+  CHECK(refusal(plan).empty());
+  SessionOptions nccl;
+  nccl.transport = "nccl";
+  nccl.device = "cuda";
+  CHECK_THAT(refusal(plan, nccl), ContainsSubstring("on hosts alone"));
+  Plan once = plan;
+  once.layout.data.reduces_each_microbatch = false;
+  CHECK_THAT(refusal(once), ContainsSubstring("dp4·zero3·qwZ·hpZ2·qgZ2: reducing gradients once a step as int4") &&
+                                ContainsSubstring("reduce: each_microbatch"));
+  Plan whole = plan;
+  whole.layout.data.secondary_shard = 0;
+  whole.layout.data.reshard_after_forward = false;
+  CHECK_THAT(refusal(whole), ContainsSubstring("gathering weights once a step as int8 is not executed yet"));
+  Plan divided = plan;
+  divided.layout.tensor.degree = 2;
+  CHECK_THAT(refusal(divided),
+             ContainsSubstring("int8 or int4 with a tensor degree") && ContainsSubstring("secondary_shard alone"));
+  divided.layout.data.quantized_weights = false;
+  divided.layout.data.quantized_gradients = 0;
+  CHECK(refusal(divided).empty());
+}
+
 TEST_CASE("gradients are clipped on hosts alone") {
   Plan plan = tiny_plan({});
   plan.training.gradient_clipping = 1;
