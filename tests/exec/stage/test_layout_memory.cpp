@@ -20,6 +20,7 @@ struct Case {
   bool sequence_parallel = false;
   int data = 1;
   int microbatches = 4;
+  bool offload = false;  // of the optimizer
 };
 
 constexpr std::int64_t sequence = 128;
@@ -40,6 +41,7 @@ Plan plan_of(const Case& shape) {
                                    .tensor = shape.tensor,
                                    .sequence_parallel = shape.sequence_parallel});
   plan.training.sequence = sequence;
+  plan.training.offload.optimizer = shape.offload;
   plan.costs.boundary_bytes = boundary_of_rank(test::scenario_of(plan));
   // Threads hand memory over: it is never on both ranks at a time.
   plan.costs.inside = {.latency = {}, .bandwidth = {std::numeric_limits<double>::infinity()}};
@@ -49,10 +51,18 @@ Plan plan_of(const Case& shape) {
 }  // namespace
 
 TEST_CASE("every executed layout needs the memory that is predicted, within 5%") {
-  const std::vector<Case> cases = {{"1f1b", 1, 1, false, 2}, {"1f1b", 1, 2},        {"1f1b", 1, 4},
-                                   {"1f1b", 1, 2, true},     {"1f1b", 1, 4, true},  {"zb-h1", 2, 2},
-                                   {"zb-h1", 2, 2, true},    {"zb-h1", 2, 4, true}, {"1f1b", 2, 2, false, 2},
-                                   {"1f1b", 2, 2, true, 2}};
+  const std::vector<Case> cases = {{"1f1b", 1, 1, false, 2},
+                                   {"1f1b", 1, 2},
+                                   {"1f1b", 1, 4},
+                                   {"1f1b", 1, 2, true},
+                                   {"1f1b", 1, 4, true},
+                                   {"zb-h1", 2, 2},
+                                   {"zb-h1", 2, 2, true},
+                                   {"zb-h1", 2, 4, true},
+                                   {"1f1b", 2, 2, false, 2},
+                                   {"1f1b", 2, 2, true, 2},
+                                   {"1f1b", 2, 1, false, 2, 4, true},
+                                   {"zb-h1", 2, 1, false, 1, 4, true}};
   for (const Case& shape : cases) {
     Plan plan = plan_of(shape);
     const std::vector<RankMemory> predicted = test::predicted_memory(plan, test::counted_blocks(plan));
