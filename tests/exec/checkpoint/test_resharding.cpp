@@ -85,7 +85,7 @@ class Gathering {
         shards_(plan),
         holds_(shards_weights(plan.layout) ? Shards::Holds::part : Shards::Holds::all) {}
 
-  void add(int rank, const Plan& plan, const std::vector<std::unique_ptr<Stage>>& stages) {
+  void add(int rank, const std::vector<std::unique_ptr<Stage>>& stages) {
     different_ += shards_.add(rank, kept_weights(stages), holds_);
     for (const auto& stage : stages) {
       if (!stage) continue;
@@ -145,7 +145,7 @@ Run run_of(const Plan& plan, const Wish& wish) {
     const auto stages = make_stages(plan, rank, of_stages);
     const auto gather = [&] {
       const std::scoped_lock lock(mutex);
-      gathering.add(rank, plan, stages);
+      gathering.add(rank, stages);
     };
     std::optional<CheckpointSaver> saver;
     if (!wish.save.empty()) saver.emplace(transport, stages, index_of(plan, ""), wish.save);

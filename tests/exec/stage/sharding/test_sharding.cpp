@@ -172,8 +172,7 @@ TEST_CASE("a rank receives what the closed forms say, in bytes") {
   require_received(sharded(plan, rule), rule, recompute);
 }
 
-// With a frozen table that both ends share, and adapters that four ranks do not divide. B begins at zero: from the
-// second step on A is trained, too.
+// With a frozen table that both ends share. B begins at zero: from the second step on A is trained, too.
 TEST_CASE("with LoRA frozen weights are shared out as they are, and the bits are those of ranks that share nothing") {
   Plan plan = test::training_plan({.model = test::gpt2(1, true), .microbatches = 2, .data = 4});
   plan.training.lora = Lora{.rank = 3, .alpha = 6, .targets = {LoraTarget::query, LoraTarget::value}};
@@ -190,6 +189,14 @@ TEST_CASE("with LoRA frozen weights are shared out as they are, and the bits are
     const Plan parts = sharded(plan, each_microbatch[i]);
     INFO(text(parts));
     require_same_bits(train(parts, 3), one);
+  }
+  // Three ranks divide neither weights nor adapters of rank 2.
+  Plan uneven = test::training_plan({.model = test::gpt2(1, true), .microbatches = 2, .data = 3});
+  uneven.training.lora = Lora{.rank = 2, .targets = {LoraTarget::query, LoraTarget::value}};
+  const Outcome whole = train(uneven, 3);
+  for (const Rule& rule : {Rule{Sharding::fsdp}, Rule{Sharding::fsdp, true, false, false}}) {
+    INFO(text(sharded(uneven, rule)));
+    require_same_bits(train(sharded(uneven, rule), 3), whole);
   }
 }
 
