@@ -30,12 +30,6 @@ namespace {
 constexpr Seconds watchdog_grace{5};  // for the transport to notice its own deadline first
 constexpr std::chrono::microseconds device_poll{20};
 
-Clock::time_point after(Clock::time_point time, Seconds delay) {
-  // Beyond a year nobody waits; the clock's own range ends not much later.
-  const std::chrono::duration<double> bounded(std::min(delay.value, 3.0e7));
-  return time + std::chrono::duration_cast<Clock::duration>(bounded);
-}
-
 // Goes through the list of its pipeline rank: `rank_`, peers and `transport_` are the pipeline's. What others hear of
 // it names the rank of the layout.
 class RankRun {
