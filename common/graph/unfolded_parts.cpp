@@ -107,7 +107,7 @@ std::vector<NodeCopy> UnfoldedParts::add_moves(const Node& folded, const StageRa
   for (const CollectivePlan& plan : plans) {
     CollectivePlan begin{.phases = {plan.phases.front()}, .count = 1};
     CollectivePlan rest = plan;
-    std::ranges::rotate(rest.phases, rest.phases.begin() + 1);
+    std::rotate(rest.phases.begin(), rest.phases.begin() + 1, rest.phases.end());
     --rest.count;
     move(folded, ranks, begin, factor, waits);
     if (copies.empty()) {
