@@ -11,8 +11,7 @@ namespace {
 
 void require_consistent_groups(const DataLayout& data) {
   const auto fail = [](const std::string& problem) { throw InputError("layout", problem); };
-  const bool some = data.quantized_weights || data.secondary_shard != 0 || data.quantized_gradients != 0;
-  if (!some) return;
+  if (!has_zero_plus_plus(data)) return;
   const std::string& name = name_of(data.sharding);
   if (!may_quantize(data.sharding) || data.degree == 1) {
     fail("quantized_weights, secondary_shard and quantized_gradients are of zero3 and fsdp of several ranks, not of " +

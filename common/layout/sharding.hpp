@@ -22,6 +22,11 @@ namespace plumb {
   return sharding == Sharding::zero3 || sharding == Sharding::fsdp;
 }
 
+// Whether there is any of them.
+[[nodiscard]] constexpr bool has_zero_plus_plus(const DataLayout& data) {
+  return data.quantized_weights || data.secondary_shard != 0 || data.quantized_gradients != 0;
+}
+
 // Throws InputError unless a flag is set only where the rule has it, `shard` and `replicate` are those of hsdp alone
 // and multiply to the data degree, and the groups of ZeRO++ are of one size, which divides the data degree.
 void require_consistent_sharding(const Layout& layout);

@@ -5,6 +5,7 @@
 #include <span>
 #include <variant>
 
+#include "common/layout/sharding.hpp"
 #include "exec/stage/supported.hpp"
 
 namespace plumb::exec {
@@ -32,9 +33,9 @@ void require_executed_sharding(const Plan& plan, const SessionOptions& options) 
   const DataLayout& data = plan.layout.data;
   const bool tensor = plan.layout.tensor.degree > 1;
   const bool exchanges = data.quantized_gradients > 0;
-  const bool some = data.quantized_weights || data.secondary_shard > 0 || exchanges;
   const std::array all{
-      Missing{some && options.device != "cpu", "ZeRO++ on devices", "data: {sharding: zero3}, or --device cpu"},
+      Missing{has_zero_plus_plus(data) && options.device != "cpu", "ZeRO++ on devices",
+              "data: {sharding: zero3}, or --device cpu"},
       Missing{data.quantized_weights && !data.reshard_after_forward, "gathering weights once a step as int8",
               "data: {reshard_after_forward: true}, or without quantized_weights"},
       Missing{exchanges && !data.reduces_each_microbatch, "reducing gradients once a step as int4",

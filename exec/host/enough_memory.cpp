@@ -113,9 +113,10 @@ Bytes memory_of_ranks(const std::vector<const Plan*>& plans, const std::vector<i
     const std::vector<RankMemory> memory = memory_over_time(graph, evaluate(graph), plan->costs, lowered);
     Bytes beside_of_plan;
     for (const int rank : ranks) {
-      const RankMemory& of = memory.at(static_cast<std::size_t>(lane_of(plan->layout, rank).pipeline_rank));
+      const int place = lane_of(plan->layout, rank).pipeline_rank;
+      const RankMemory& of = memory.at(static_cast<std::size_t>(place));
       const Bytes own = of.parameter_bytes + of.gradient_bytes + of.optimizer_bytes;
-      states += own + on_host(plan->costs.stages, plan->schedule, lane_of(plan->layout, rank).pipeline_rank).kept;
+      states += own + on_host(plan->costs.stages, plan->schedule, place).kept;
       beside_of_plan += of.peak_bytes - own;
     }
     beside = std::max(beside, beside_of_plan);
