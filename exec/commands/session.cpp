@@ -326,8 +326,6 @@ std::string clock_lines(const PlanRun& run) {
 }
 
 SessionResult run_session(std::vector<Plan> plans, const SessionOptions& options) {
-  // cuBLAS wants to be told before its first call; on the host nobody reads it.
-  if (options.stage.deterministic) ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
   // The device keeps the host's order of launches over all communicators (launches_of_rank); NCCL before 2.26 does not.
   if (options.transport == "nccl") ::setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", /*overwrite=*/0);
   const std::vector<PreparedPlan> prepared = prepare_all(std::move(plans), options);

@@ -29,6 +29,7 @@ std::shared_ptr<const Corpus> corpus_of(const Plan& plan, const StageOptions& op
   track_accelerators(accelerator);
   // Filling what is written anyway would only take time.
   if (accelerator) at::globalContext().setDeterministicFillUninitializedMemory(false);
+  if (options.deterministic) make_products_repeatable(options.device);
   return load_corpus(options.data, plan.model, plan.training.sequence);
 }
 
@@ -54,11 +55,11 @@ void compute_on_one_thread() {
   at::set_num_threads(1);
   use_one_blas_thread();
   let_mkl_pick_kernels();
+  c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
 }
 
 void begin_rank_thread(int rank) {
   compute_on_one_thread();
-  c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
   count_memory_as(rank);
 }
 

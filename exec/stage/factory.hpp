@@ -30,13 +30,12 @@ struct StageOptions {
   std::shared_ptr<const PretrainedWeights> weights = {};  // to begin with; null: drawn from the seed
 };
 
-// On a thread whose results must be those of the ranks by bits: one intra-op thread, as each rank has. A thread that
-// has computed before keeps its number of threads otherwise, whatever others set later, and more of them share out the
-// sums of a product in another way.
+// On a thread whose results must be those of the ranks by bits: one intra-op thread, as each rank has, and backwards on
+// it, on a device too, where LibTorch would take another thread. A thread that has computed before keeps its number of
+// threads otherwise, whatever others set later, and more of them share out the sums of a product in another way.
 void compute_on_one_thread();
 
-// On the thread of a rank, before anything else there: one intra-op thread; its backwards run on it, on a device too,
-// where LibTorch would take another thread; what it allocates counts as its rank's.
+// On the thread of a rank, before anything else there: the same, and what it allocates counts as its rank's.
 void begin_rank_thread(int rank);
 
 // The sequences that a plan trains on, with LibTorch set up as the options say. Throws as make_stages does.

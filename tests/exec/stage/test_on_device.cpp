@@ -31,7 +31,6 @@ test::Devices devices_of(int ranks) {
 }
 
 CheckResult checked(const Plan& plan) {
-  ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", 0);
   const test::Devices devices = devices_of(plan.schedule.ranks);
   const test::TrainingRun run = test::train_on(devices, plan, 2);
   const StageOptions options{.data = {}, .deterministic = true, .device = devices.front()->name()};
@@ -115,8 +114,6 @@ TEST_CASE("A step of ranks that share a GPU, beside the same work in one process
                           percent_text(of.computed / of.step), percent_text(of.host / of.step)});
   };
   add("one process", 1, alone);
-  // The host is ahead of the device: it has given everything long before the device has done it.
-  CHECK(alone.host < alone.step * 0.5);
   // Experts: ahead as well where their products are of groups, so on an H100 or H200; else at the last one's count.
   add("one process, 8 experts", 1, step_of(heavy_plan("gpipe", 1, 8)));
   for (const char* const name : {"1f1b", "zb-h1", "interleaved-1f1b"}) {
