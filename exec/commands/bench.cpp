@@ -49,7 +49,7 @@ void add_bench(CLI::App& app, Command& chosen) {
   command
       .add_option("--transport", arguments->transport,
                   "local: two ranks that share a GPU; nccl: all GPUs, with collectives of 2, 4, … ranks "
-                  "(not run on a GPU yet)")
+                  "(not run on several GPUs yet)")
       ->capture_default_str();
   command.add_flag("--json", arguments->json, "One JSON object on standard output");
   command.callback([arguments, &chosen] { chosen = [arguments] { return bench_command(*arguments); }; });

@@ -156,8 +156,7 @@ void add_calibrate(CLI::App& app, Command& chosen) {
   command
       .add_option("--microbatch", arguments->microbatch, "Of the scenario's microbatches the one to measure: the first")
       ->check(whole_number(1, std::int64_t{1} << 31));
-  command
-      .add_option("--device", arguments->device, "cpu, or cuda: with a CUDA build of LibTorch (not run on a GPU yet)")
+  command.add_option("--device", arguments->device, "cpu, or cuda: with a CUDA build of LibTorch")
       ->capture_default_str();
   command
       .add_option("--transport", arguments->transport,

@@ -15,12 +15,11 @@ void add_session_arguments(CLI::App& command, SessionArguments& arguments) {
   command.add_option("--warm-up", options.warm_up, "Steps before them, trained and reported apart")
       ->check(whole_number(0, most_steps_of_run))
       ->capture_default_str();
-  command.add_option("--device", options.device, "cpu, or cuda: with a CUDA build of LibTorch (not run on a GPU yet)")
-      ->capture_default_str();
+  command.add_option("--device", options.device, "cpu, or cuda: with a CUDA build of LibTorch")->capture_default_str();
   command
       .add_option("--transport", arguments.transport,
                   "local: ranks are threads; gloo: processes, started here or by torchrun, Slurm or Open MPI; "
-                  "nccl: likewise, each with a GPU of its own (not run on a GPU yet)")
+                  "nccl: likewise, each with a GPU of its own (not run on several GPUs yet)")
       ->default_str("where one of these has started it gloo, with --device cuda nccl; else local");
   command.add_option("--data", arguments.data, "Text to train on (default: the licence texts of this system)");
   command.add_flag("--deterministic", options.stage.deterministic,

@@ -38,8 +38,8 @@ void* memory(std::int64_t bytes) {
   return pointer;
 }
 
-// 16-bit numbers of bf16 from -2 to 2, of either sign and any mantissa: on zeros the units that multiply draw less power
-// and may be faster. Two of them are a finite fp32 number as well.
+// 16-bit numbers of bf16 from -2 to 2, of either sign and any mantissa: on zeros the units that multiply draw less
+// power and may be faster. Two of them are a finite fp32 number as well.
 void* halves(std::int64_t count) {
   static const std::vector<std::uint16_t> numbers = [] {
     std::mt19937 generator(1);

@@ -8,13 +8,15 @@
 #   tests/bench/gpu_session.sh bench OUT     copies, adds, messages; kernels beside LibTorch's and torch.compile's;
 #                                            products of matrices, over a second and sustained
 #   tests/bench/gpu_session.sh pair OUT      calibrate, plan, predict, run and diff of three schedules on four ranks
+#   tests/bench/gpu_session.sh single OUT    the same of the models in scenarios/single-gpu, on one rank, and what the
+#                                            machine's file alone predicts
 #
 # Each writes what it prints into the folder OUT too. BUILD names the build folder (build-gpu); DEVICE=cpu lets `pair`
 # be tried without a GPU.
 set -euo pipefail
 verb=${1:-} folder=${2:-}
 case $verb in
-  pack | build | check | bench | pair) ;;
+  pack | build | check | bench | pair | single) ;;
   *) sed -nE '2,/^set /s/^# ?//p' "$0" >&2; exit 2 ;;
 esac
 [[ -n $folder ]] || { echo "gpu_session.sh: $verb wants a folder" >&2; exit 2; }
@@ -74,6 +76,22 @@ pair() {
     "$plumb" diff "$work/$name.predicted.json" "$work/$name.measured.json"
   done
   cp "$work"/profile.yaml "$work"/*.measured.json "$folder/"
+}
+
+single() {
+  local work=$build/single scenario name plumb=$build/bin/plumb exec=$build/bin/plumb-exec
+  mkdir -p "$work"
+  for scenario in scenarios/single-gpu/*.yaml; do
+    name=$(basename "$scenario" .yaml)
+    "$exec" calibrate "$scenario" --device "$device" -o "$work/$name.profile.yaml"
+    "$plumb" simulate "$scenario" --engine path -o "$work/$name.by-file.json"
+    "$plumb" plan "$scenario" --profile "$work/$name.profile.yaml" -o "$work/$name.json"
+    "$plumb" simulate "$work/$name.json" --engine path -o "$work/$name.predicted.json"
+    "$exec" run "$work/$name.json" --device "$device" --transport local --steps 8 -o "$work/$name.measured.json"
+    "$plumb" diff "$work/$name.by-file.json" "$work/$name.measured.json"
+    "$plumb" diff "$work/$name.predicted.json" "$work/$name.measured.json"
+  done
+  cp "$work"/*.profile.yaml "$work"/*.measured.json "$folder/"
 }
 
 export LD_LIBRARY_PATH=$unpacked/usr/lib/x86_64-linux-gnu${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}

@@ -1,13 +1,16 @@
 // Loss and every gradient of stages against the same model in plain autograd: exactly in fp64, as well as it in fp32.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <c10/core/AutogradState.h>
 
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <thread>
 
 #include "exec/data/data.hpp"
 #include "exec/data/images.hpp"
+#include "exec/stage/factory.hpp"
 #include "exec/stage/torch_stage.hpp"
 #include "tests/catch.hpp"
 #include "tests/exec/stage/models.hpp"
@@ -135,4 +138,17 @@ TEST_CASE("Every executed model has the gradients of plain autograd") {
     gated.output_gate = true;
     require_same_arithmetic(test::model("gated", {test::layer(gated, test::swiglu_mlp)}), 24);
   }
+}
+
+// On a GPU another thread would compute the check's backward otherwise, with LibTorch's state of another thread.
+TEST_CASE("a thread that computes as ranks do has its backwards on itself") {
+  bool before = false;
+  bool behind = true;
+  std::thread([&] {
+    before = c10::AutogradState::get_tls_state().get_multithreading_enabled();
+    compute_on_one_thread();
+    behind = c10::AutogradState::get_tls_state().get_multithreading_enabled();
+  }).join();
+  CHECK(before);
+  CHECK_FALSE(behind);
 }
