@@ -150,7 +150,10 @@ TEST_CASE(
   for (const char* const name : {"1f1b", "interleaved-1f1b", "zb-v", "dualpipe"}) {
     plans.push_back(tiny_plan({.microbatches = 8, .schedule = name}));
   }
-  plans.push_back(tiny_plan({.ranks = 1, .data = 2}));
+  for (const char* const more : {"", ", sharding: zero1", ", sharding: zero2", ", sharding: fsdp"}) {
+    plans.push_back(tiny_plan({.ranks = 1, .data = 2, .more_of_data = more}));
+  }
+  plans.push_back(tiny_plan({.ranks = 1, .data = 4, .more_of_data = ", sharding: {kind: hsdp, shard: 2}"}));
   for (const bool by_tokens : {false, true}) {  // two ranks that share out each layer
     Plan& plan = plans.emplace_back(tiny_plan({.ranks = 1}));
     plan.layout.tensor = {.degree = 2, .sequence_parallel = by_tokens};
