@@ -86,9 +86,7 @@ inline constexpr std::string_view measured_provenance = "profile of";  // how th
 // taken for as long as the longest of them.
 [[nodiscard]] GroupPlacement tensor_placement(const Layout& layout, const Cluster& cluster);
 
-// Bytes of parameters, gradients and optimizer states of `parameters` elements: weights in the training precision,
-// gradients of the software's type, AdamW with two fp32 moments and an fp32 master copy unless the weights are fp32.
-// Frozen parameters (LoRA) have weights alone.
+// Elements of a block's parameters on one rank.
 struct ParameterShare {
   std::int64_t all = 0;
   std::int64_t trained = 0;
@@ -114,6 +112,9 @@ struct StateBytes {
   Bytes updated;  // of `trained`
   Bytes stored;   // of `parameters`
 };
+// Bytes of parameters, gradients and optimizer states of `parameters` elements: weights in the training precision,
+// gradients of the software's type, AdamW with two fp32 moments and an fp32 master copy unless the weights are fp32.
+// Frozen parameters (LoRA) have weights alone.
 [[nodiscard]] StateBytes state_bytes(ParameterShare parameters, const Training& training,
                                      ElementType gradients = ElementType::fp32);
 

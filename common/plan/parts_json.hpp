@@ -1,4 +1,4 @@
-// The parts of a plan as JSON that no other room writes: cluster, training, software, boundary. Internal, like
+// The parts of a plan as JSON that no other folder writes: cluster, training, software, boundary. Internal, like
 // json.hpp.
 #pragma once
 

@@ -27,18 +27,24 @@ const ComputeCost& BlockRuns::run(int first, int last) {
   return found->second;
 }
 
+// Bound name by name, so that a member more does not compile.
+BlockCache::Place BlockCache::place_of(const GroupPlacement& group) {
+  const auto& [ranks, per_machine, ranks_per_nic, uplink_passes, border, step_latency] = group;
+  return {static_cast<double>(ranks),
+          static_cast<double>(per_machine),
+          static_cast<double>(ranks_per_nic),
+          uplink_passes,
+          border.value,
+          step_latency.value};
+}
+
 BlockCache::DataKey BlockCache::data_key_of(const Scenario& scenario) {
   const Layout& layout = scenario.layout;
   if (state_shards(layout) == 1) return {};
-  std::vector<double> places;
+  std::vector<Place> places;
   if (gathers_in_actions(layout) || reduces_in_actions(layout)) {
     const ShardGroups groups = shard_groups(layout, scenario.cluster);
-    for (const GroupPlacement& group : {groups.all, groups.inside, groups.across}) {
-      for (const double number : {static_cast<double>(group.per_machine), static_cast<double>(group.ranks_per_nic),
-                                  group.uplink_passes, group.border.value, group.step_latency.value}) {
-        places.push_back(number);
-      }
-    }
+    places = {place_of(groups.all), place_of(groups.inside), place_of(groups.across)};
   }
   const DataLayout& data = layout.data;
   return {data.sharding,          data.replicate,       gathers_in_actions(layout), reduces_in_actions(layout),
@@ -53,11 +59,7 @@ BlockCache::Key BlockCache::key_of(const Scenario& scenario, const Plan& plan, b
           layout.tensor.degree,
           state_shards(layout),
           layout.tensor.sequence_parallel,
-          group.per_machine,
-          group.ranks_per_nic,
-          group.uplink_passes,
-          group.border.value,
-          group.step_latency.value,
+          place_of(group),
           static_cast<int>(layout.pipeline > 1),
           scenario.training.microbatch,
           recompute.mode,

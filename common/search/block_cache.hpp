@@ -1,6 +1,7 @@
 // The blocks of a scenario's families and what runs of them cost as stages: computed once for families that share them.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -42,9 +43,11 @@ class BlockCache {
  private:
   // What actions gather and reduce: whether they do, HSDP's copies, what there is of ZeRO++, and where the ranks of
   // each group stand.
-  using DataKey = std::tuple<Sharding, int, bool, bool, bool, int, int, std::vector<double>>;
-  using Key = std::tuple<DataKey, int, int, bool, int, int, double, double, double, int, std::int64_t, RecomputeMode,
-                         int, PipelineExchange, bool, std::vector<Slice>, int, bool, double, Offload>;
+  using Place = std::array<double, 6>;
+  using DataKey = std::tuple<Sharding, int, bool, bool, bool, int, int, std::vector<Place>>;
+  using Key = std::tuple<DataKey, int, int, bool, Place, int, std::int64_t, RecomputeMode, int, PipelineExchange, bool,
+                         std::vector<Slice>, int, bool, double, Offload>;
+  [[nodiscard]] static Place place_of(const GroupPlacement& group);
   [[nodiscard]] static DataKey data_key_of(const Scenario& scenario);
   [[nodiscard]] static Key key_of(const Scenario& scenario, const Plan& plan, bool backward_is_split);
 

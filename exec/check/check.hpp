@@ -12,9 +12,10 @@
 
 namespace plumb::exec {
 
-// Passed: equal by bits where the plan only pipelines; else all losses within 8 units in the last place, and the error
-// ratios of all gradients as exec/check/error_ratios.hpp allows. `problem` says in one sentence what differs; empty if
-// it passed.
+// Passed: equal by bits where the plan only pipelines; else the losses within 8 units in the last place of fp32, where
+// ranks divide tensors those of the first and the last step in units of the training's precision, and the error ratios
+// of all gradients as exec/check/error_ratios.hpp allows. `problem` says in one sentence what differs; empty if it
+// passed.
 struct CheckResult {
   bool passed = false;
   bool bitwise_equal = false;

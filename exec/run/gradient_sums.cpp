@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "common/plan/plan_costs.hpp"
 #include "exec/transport/collectives/collectives.hpp"
 #include "exec/transport/stream_bucket.hpp"
 
@@ -16,7 +17,7 @@ GradientSums::GradientSums(const Plan& plan, const std::vector<Action>& actions,
       group_(shard_group(plan.layout, transport.world().rank())),
       copies_(replicate_group(plan.layout, transport.world().rank())),
       shards_(state_shards(plan.layout) > 1) {
-  if (plan.software.data_overlap && group_.size() > 1 && !reduces_in_actions(plan.layout)) {
+  if (group_.size() > 1 && reduces_beside_backward(plan, 0)) {  // stage 0, if only one does
     overlapped_.emplace(plan, actions, transport.world(), device, group_);
   }
   if (plan.layout.data.quantized_gradients > 0) {

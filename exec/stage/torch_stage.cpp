@@ -137,7 +137,7 @@ TokenRange TorchStage::tokens_of(int microbatch) const {
 }
 
 // Of the mean loss of its tokens, in the mean over microbatches: 1 unless slices differ, exactly.
-double TorchStage::weight_of(int microbatch) const {
+double TorchStage::loss_share(int microbatch) const {
   const plumb::Slice& slice = of_slice(slices_, microbatch);
   return static_cast<double>(slice.tokens * settings_.slices) / static_cast<double>(settings_.training.sequence);
 }
@@ -228,7 +228,7 @@ Payload TorchStage::go_back(int microbatch, Payload output_gradient, bool with_w
                    "I or B of microbatch " + std::to_string(microbatch) + " between its EVICT and its LOAD");
   }
   const auto of_loss = at::TensorOptions().dtype(settings_.numerics.gradient).device(settings_.numerics.device);
-  const double share = weight_of(microbatch) / (microbatches_of_update(microbatch) * settings_.share.count);
+  const double share = loss_share(microbatch) / (microbatches_of_update(microbatch) * settings_.share.count);
   at::Tensor gradient =
       is_last() ? at::full({}, share, of_loss) : received(std::move(output_gradient), microbatch, "output gradients");
   use_version_of(microbatch);
@@ -337,7 +337,7 @@ void TorchStage::end_step() {
 double TorchStage::loss() const {
   double sum = 0;
   for (int microbatch = 0; microbatch < settings_.microbatches; ++microbatch) {
-    sum += weight_of(microbatch) * losses_[static_cast<std::size_t>(microbatch)];
+    sum += loss_share(microbatch) * losses_[static_cast<std::size_t>(microbatch)];
   }
   return sum / settings_.microbatches;
 }

@@ -100,7 +100,7 @@ class TorchStage final : public Stage {
   [[nodiscard]] at::Tensor targets_of(int microbatch) const;
   [[nodiscard]] Slice slice_of(int microbatch) const;
   [[nodiscard]] TokenRange tokens_of(int microbatch) const;
-  [[nodiscard]] double weight_of(int microbatch) const;
+  [[nodiscard]] double loss_share(int microbatch) const;
 
   TorchStageSettings settings_;
   std::vector<plumb::Slice> slices_;  // of each sequence

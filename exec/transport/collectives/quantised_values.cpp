@@ -10,6 +10,8 @@
 namespace plumb::exec {
 namespace {
 
+static_assert(kernels::QuantiseShape{}.block == quantisation_block);  // what a kernel takes unless it is told
+
 kernels::QuantiseShape shape_of(std::size_t elements, int bits) {
   return {.count = static_cast<std::int64_t>(elements), .block = quantisation_block, .bits = bits};
 }
