@@ -289,10 +289,17 @@ std::string to_json(const CheckpointIndex& index) {
 }
 
 CheckpointIndex parse_index(std::string_view text, const std::string& file) {
-  Json json = parse_json(text, file);
+  const std::string hint = hint_without(std::filesystem::path(file).parent_path());
+  Json json = [&] {
+    try {
+      return parse_json(text, file);
+    } catch (const InputError& error) {
+      throw InputError(error.where(), error.problem(), hint);
+    }
+  }();
   const JsonValue all(json, file, "", text);
   if (const auto format = all.find("format"); !format || format->text() != format_name) {
-    throw InputError(file, "is no index of a checkpoint");
+    throw InputError(file, "is no index of a checkpoint", hint);
   }
   if (const std::int64_t version = all.at("version").integer(); version != checkpoint_version) {
     all.at("version").fail(fmt::format("is {}, and this program reads {}", version, checkpoint_version));
@@ -301,8 +308,7 @@ CheckpointIndex parse_index(std::string_view text, const std::string& file) {
   Json without = json;
   without.erase("crc32c");
   if (said != checksum_of(without)) {
-    throw InputError(file, "has been changed or damaged: its checksum is another",
-                     hint_without(std::filesystem::path(file).parent_path()));
+    throw InputError(file, "has been changed or damaged: its checksum is another", hint);
   }
   CheckpointIndex index{.step = count_from(all.at("step"), most_steps),
                         .updates = count_from(all.at("updates"), most_updates),

@@ -95,11 +95,17 @@ StepLog::~StepLog() { ::close(file_); }
 
 void StepLog::add(const LoggedStep& step) {
   const std::string line = to_json_line(step);
+  const off_t begin = ::lseek(file_, 0, SEEK_END);
   std::string_view rest = line;
   while (!rest.empty()) {
     const ssize_t written = ::write(file_, rest.data(), rest.size());
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0) throw RunError(path_, std::string("could not be written: ") + std::strerror(errno));
+    if (written < 0) {
+      const std::string reason = std::strerror(errno);
+      if (begin >= 0 && ::ftruncate(file_, begin) != 0) {  // then half a line stays; a resumed run leaves it out
+      }
+      throw RunError(path_, "could not be written: " + reason, "is the disk full?");
+    }
     rest.remove_prefix(static_cast<std::size_t>(written));
   }
 }

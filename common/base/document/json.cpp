@@ -56,6 +56,10 @@ class UniqueKeys {
 }  // namespace
 
 Json parse_json(std::string_view text, const std::string& file) {
+  // The parser takes it for the end, and what a crash left behind it would count for nothing.
+  if (const std::size_t nul = text.find('\0'); nul != std::string_view::npos) {
+    throw InputError(place_of_byte(text, nul, file), "not JSON: a byte of zero", "the file is damaged; write it again");
+  }
   try {
     return Json::parse(text, [keys = std::make_shared<UniqueKeys>(file)](int, Json::parse_event_t event, Json& parsed) {
       return (*keys)(event, parsed);

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "common/cost/block_quantisation.hpp"
+#include "common/placement/weight_rule.hpp"
 #include "tests/catch.hpp"
 
 using namespace plumb;
@@ -135,5 +136,41 @@ TEST_CASE("what a rank receives is the sum of the messages to it") {
     if (inside == 1) continue;
     layout.data.secondary_shard = inside;
     CHECK(received_in_second_gather(layout, ElementType::bf16, weights) == Approx((inside - 1) * 2 * part * machines));
+  }
+}
+
+// Costs count bytes; placements derive the moves. HSDP's sums over its copies are beside both: 2(R-1)/R of the own
+// part.
+TEST_CASE("what costs say that a rank receives is what the moves of the placed weights bring it") {
+  for (const Sharding sharding : {Sharding::zero1, Sharding::zero2, Sharding::zero3, Sharding::fsdp, Sharding::hsdp}) {
+    for (const int degree : {2, 4, 6, 16}) {
+      for (const bool reshards : {false, true}) {
+        Layout layout;
+        layout.data = {.degree = degree, .sharding = sharding};
+        const bool shares_weights = sharding != Sharding::zero1 && sharding != Sharding::zero2;
+        if (reshards && !shares_weights) continue;
+        layout.data.reshard_after_forward = reshards;
+        if (sharding == Sharding::hsdp) {
+          layout.data.shard = degree / 2;
+          layout.data.replicate = 2;
+        }
+        INFO(describe(layout) << ", reshard_after_forward " << reshards);
+        const std::int64_t elements = std::int64_t{degree} * 120;
+        const Mesh mesh = mesh_of(layout);
+        const WeightMoves moves = weight_moves(mesh, weight_rule(mesh, layout.data), elements);
+        // Weights that are not gathered for use come whole behind the update.
+        const std::vector<Move>& gather = shares_weights ? moves.gather : moves.publish;
+        CHECK(received_in_gather(layout, ElementType::bf16, {2 * elements}) ==
+              Approx(2 * received_elements(mesh, gather)));
+        if (shares_weights && reshards) {
+          CHECK(received_in_second_gather(layout, ElementType::bf16, {2 * elements}) ==
+                Approx(2 * received_elements(mesh, moves.again)));
+        }
+        const int copies = sharding == Sharding::hsdp ? layout.data.replicate : 1;
+        const double over_copies = 2.0 * (copies - 1) / copies * static_cast<double>(elements * copies / degree);
+        CHECK(received_in_reduction(layout, ElementType::fp32, {4 * elements}) + 4 * over_copies ==
+              Approx(4 * received_elements(mesh, moves.reduce)));
+      }
+    }
   }
 }

@@ -198,9 +198,9 @@ TEST_CASE("a checkpoint that is damaged is refused with its file, what is wrong,
   CHECK_THAT(problem_after([&](const fs::path& in) { change(in / index_name, 200); }),
              ContainsSubstring("index.json") && ContainsSubstring("checksum") && hint);
   CHECK_THAT(problem_after([&](const fs::path& in) { fs::resize_file(in / index_name, 500); }),
-             ContainsSubstring("index.json") && ContainsSubstring("truncated"));
+             ContainsSubstring("index.json") && ContainsSubstring("ends here") && hint);
   CHECK_THAT(problem_after([&](const fs::path& in) { write_file(in / index_name, "{}"); }),
-             ContainsSubstring("is no index of a checkpoint"));
+             ContainsSubstring("is no index of a checkpoint") && hint);
   CHECK(problem_after([&](const fs::path& in) { fs::remove(in / index_name); }) == "none");
   // A training that has lost its loss saves such.
   for (const StateKind kind : {StateKind::weight, StateKind::second_moment}) {

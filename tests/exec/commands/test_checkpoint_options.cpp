@@ -1,6 +1,8 @@
 // Options that save and resume, as a user meets them: what goes together, what is said, what is refused.
+#include <sys/resource.h>
 #include <sys/stat.h>
 
+#include <csignal>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
@@ -261,6 +263,20 @@ TEST_CASE("a log of steps goes on behind its checkpoint: later lines and a half 
     StepLog log(file, 2);
     log.add({.step = 3, .loss = 2.5, .learning_rate = 0.5, .sequences = 12, .seconds = {2}, .tokens = 10});
     CHECK(read_file(file) == line(1, 5) + line(2, 4) + line(3, 2.5));
+  }
+  {
+    StepLog log(file, 2);
+    const std::string before = read_file(file);
+    ::signal(SIGXFSZ, SIG_IGN);
+    rlimit was{};
+    ::getrlimit(RLIMIT_FSIZE, &was);
+    const rlimit in_the_next_line{.rlim_cur = before.size() + 10, .rlim_max = was.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &in_the_next_line);
+    CHECK_THROWS_WITH(log.add({.step = 3, .loss = 2.5, .seconds = {2}, .tokens = 10}),
+                      ContainsSubstring("log.jsonl: could not be written"));
+    ::setrlimit(RLIMIT_FSIZE, &was);
+    ::signal(SIGXFSZ, SIG_DFL);
+    CHECK(read_file(file) == before);
   }
   write_file(file, line(1, 5) + "text\n" + line(2, 4));
   CHECK_THROWS_WITH(StepLog(file, 2), ContainsSubstring("log.jsonl:2: is no line of a log of steps"));

@@ -43,6 +43,14 @@ TEST_CASE("a key that stands twice is refused, and placed where it stands last")
   CHECK(place("twice") == "x:10:12");
 }
 
+TEST_CASE("a byte of zero is no end of JSON") {
+  using namespace std::string_literals;
+  CHECK(parse_json("{\"a\": 1}\n", "x") == Json{{"a", 1}});
+  for (const std::string& text : {"{\"a\": 1}\n\0"s, "{\"a\": 1}\n\0garbage"s, "{\"a\":\n\0 1}"s}) {
+    CHECK_THROWS_WITH(parse_json(text, "x"), StartsWith("x:2:1: not JSON: a byte of zero"));
+  }
+}
+
 TEST_CASE("what is not there is placed at the nearest value around it") {
   CHECK(place("stages[7].forward_s") == "x:4:13");
   CHECK(place("stages[1].nothing") == "x:6:5");
