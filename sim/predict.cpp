@@ -1,6 +1,7 @@
 #include "sim/predict.hpp"
 
 #include "common/base/error.hpp"
+#include "common/base/host/available_memory.hpp"
 #include "common/planner/unfolded.hpp"
 #ifdef PLUMB_HAS_SIMGRID
 #include "common/graph/schedule_graph.hpp"
@@ -14,9 +15,13 @@ namespace {
 
 Timeline predict_by_simgrid(const Plan& plan) {
   if (has_stage_data(plan.layout)) {  // what contends is which ranks of a stage send where
-    return folded_back_timeline(plan, "simgrid", [&](const ScheduleGraph& graph) {
-      return simulate(graph, platform_of(plan.cluster, plan.costs, graph.ranks));
-    });
+    const UnfoldingRoom room{.there = available_memory(),
+                             .where = "layout",
+                             .hint = "--engine path, for which one rank of each stage is enough"};
+    return folded_back_timeline(
+        plan, "simgrid",
+        [&](const ScheduleGraph& graph) { return simulate(graph, platform_of(plan.cluster, plan.costs, graph.ranks)); },
+        room);
   }
   const Schedule lowered = lowered_schedule(plan);
   const ScheduleGraph graph = build_graph(lowered, plan.costs);
@@ -74,12 +79,13 @@ Evaluator find_engine(std::string_view name) {
 
 Timeline predict_unfolded(const Plan& plan, std::string_view engine) {
   static_cast<void>(find_engine(engine));
-  return unfolded_timeline(plan, engine, [&](const ScheduleGraph& graph) {
+  const RunGraph run = [&](const ScheduleGraph& graph) {
 #ifdef PLUMB_HAS_SIMGRID
     if (engine == "simgrid") return simulate(graph, platform_of(plan.cluster, plan.costs, graph.ranks));
 #endif
     return evaluate(graph);
-  });
+  };
+  return unfolded_timeline(plan, engine, run, {.there = available_memory()});
 }
 
 }  // namespace plumb::sim

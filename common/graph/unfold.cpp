@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
+#include <cstdint>
 #include <map>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "common/base/error.hpp"
@@ -54,7 +55,8 @@ class Unfolder {
     }
   }
 
-  UnfoldedGraph build() {
+  UnfoldedGraph build(const UnfoldedSize& expected) {
+    nodes_.reserve(expected.nodes, expected.edges);
     result_.copies.resize(folded_.nodes.size());
     gates_.resize(folded_.nodes.size());
     find_hidden_reductions();
@@ -74,7 +76,52 @@ class Unfolder {
     return std::move(result_);
   }
 
+  // Nodes that are alike become alike: one of each sort is counted.
+  UnfoldedSize size() {
+    result_.copies.resize(folded_.nodes.size());
+    gates_.resize(folded_.nodes.size());
+    find_hidden_reductions();
+    std::map<Sort, UnfoldedSize> known;
+    UnfoldedSize all{.folded = static_cast<std::int64_t>(folded_.nodes.size())};
+    std::vector<std::int64_t> copies(folded_.nodes.size());
+    for (const NodeId id : folded_.topological_order) {
+      const auto [found, is_new] = known.try_emplace(sort_of(folded_.nodes[id]));
+      if (is_new) found->second = size_of(id);
+      copies[id] = found->second.copies;
+      const std::int64_t gates = has_gate_[id] ? copies[id] : 0;
+      all.nodes += found->second.nodes + gates;
+      all.edges += found->second.edges + gates;
+      all.copies += copies[id];
+    }
+    // A message is a node for each pair of its ranks, and stands behind or before one of these.
+    const auto pairs = [&](NodeId id) { return folded_.nodes[id].kind == NodeKind::transfer ? copies[id] / 2 : 0; };
+    for (NodeId id = 0; id < folded_.nodes.size(); ++id) {
+      for (const auto next : successors(folded_, id)) {
+        const std::int64_t messages = std::max(pairs(id), pairs(static_cast<NodeId>(next)));
+        all.edges += messages > 0 ? messages : std::min(copies[id], copies[next]);
+      }
+    }
+    return all;
+  }
+
  private:
+  // Stage and slice, from whom and to whom, and whether it takes time: all by which details differ in number.
+  using Sort = std::tuple<NodeKind, ActionKind, std::int32_t, int, std::int32_t, std::int32_t, bool>;
+  [[nodiscard]] Sort sort_of(const Node& node) const {
+    const int slice = std::max(0, node.action.microbatch) % details_.slices;
+    return {node.kind, node.action.kind, node.action.stage, slice, node.rank, node.peer, node.duration.value > 0};
+  }
+
+  UnfoldedSize size_of(NodeId id) {
+    nodes_.count_alone();
+    add_node(id);
+    const UnfoldedSize size{.nodes = nodes_.next(),
+                            .edges = nodes_.edges(),
+                            .copies = static_cast<std::int64_t>(result_.copies[id].size())};
+    result_.copies[id] = {};
+    return size;
+  }
+
   using Group = UnfoldedGroup;
 
   [[nodiscard]] int coordinate(int rank, MeshAxis axis) const {
@@ -158,7 +205,7 @@ class Unfolder {
       result_.copies[id] = parts_.add_blocks(node, groups_[at], blocks->second, factor);
       return;
     }
-    const std::vector<ActionPart>& parts = parts_of(node.action);
+    const std::vector<ActionPart>& parts = parts_of(stage, node.action.kind);
     if (layout_.tensor.degree > 1 && !parts.empty() && node.duration.value > 0) {
       const double factor = factor_of(node.duration, time_of(parts, details_.collectives));
       for (const Group& group : groups_[at].tensor) {
@@ -222,22 +269,6 @@ class Unfolder {
                            static_cast<std::size_t>(slice)];
   }
 
-  [[nodiscard]] const std::vector<ActionPart>& parts_of(const Action& action) const {
-    const StageParts& stage = of_stage(action);
-    switch (action.kind) {
-      case ActionKind::input_gradient:
-        return stage.input_gradient;
-      case ActionKind::weight_gradient:
-        return stage.weight_gradient;
-      case ActionKind::backward:
-        return stage.backward;
-      case ActionKind::optimizer_step:
-        return stage.optimizer;
-      default:
-        return stage.forward;
-    }
-  }
-
   void add_collective(NodeId id) {
     const Node& node = folded_.nodes[id];
     const StageParts& stage = of_stage(node.action);
@@ -253,7 +284,7 @@ class Unfolder {
       return;
     }
     for (const Group& group : groups.shards) {
-      const auto first = static_cast<NodeId>(result_.graph.nodes.size());
+      const NodeId first = nodes_.next();
       if (!plans.empty()) {
         const NodeId last = nodes_.add_collectives(node, group.id, plans, factor);
         for (const int rank : group.ranks) add_copy(id, rank, first, last);
@@ -288,7 +319,7 @@ class Unfolder {
     const auto at = static_cast<std::size_t>(node.rank);
     std::map<int, NodeCopy> summed;
     for (const Group& group : groups_[at].shards) {
-      const auto first = static_cast<NodeId>(result_.graph.nodes.size());
+      const NodeId first = nodes_.next();
       const NodeId last = nodes_.add_collectives(node, group.id, stage.reduction, factor);
       for (const int rank : group.ranks) summed[rank] = {rank, first, last};
     }
@@ -302,7 +333,7 @@ class Unfolder {
         before.push_back(summed.at(rank).last);
         if (const auto found = computed.find(rank); found != computed.end()) before.push_back(found->second);
       }
-      const auto first = static_cast<NodeId>(result_.graph.nodes.size());
+      const NodeId first = nodes_.next();
       const NodeId last = nodes_.add_collective(node, group.id, stage.replication.front(), factor, before);
       for (const int rank : group.ranks) {
         const NodeCopy& sum = summed.at(rank);
@@ -335,7 +366,7 @@ class Unfolder {
   const UnfoldingDetails& details_;
   UnfoldedGraph result_;
   UnfoldedNodes nodes_{result_.graph};
-  UnfoldedParts parts_{nodes_, result_.graph, details_.collectives};
+  UnfoldedParts parts_{nodes_, details_.collectives};
   std::vector<std::vector<int>> ranks_of_;  // by pipeline rank, ascending
   std::vector<StageRanks> groups_;          // `shards` of the data axis, of HSDP of each copy
   std::vector<std::vector<Group>> copies_;  // those that have the same part; none without HSDP
@@ -346,52 +377,14 @@ class Unfolder {
 
 }  // namespace
 
-Seconds time_of(const ActionBlocks& blocks, const CollectiveTable& table) {
-  const std::vector<BlockParts>& all = blocks.blocks;
-  Seconds time;
-  if (!blocks.beside) {
-    for (const BlockParts& block : all) {
-      time += time_of(block.gathering) + time_of(block.parts, table) + time_of(block.reducing);
-    }
-    return time;
-  }
-  time = time_of(all.front().gathering) + time_of(all.back().reducing);
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    const Seconds next = i + 1 < all.size() ? time_of(all[i + 1].gathering) : Seconds{};
-    const Seconds before = i > 0 ? time_of(all[i - 1].reducing) : Seconds{};
-    time += std::max(time_of(all[i].parts, table), next + before);
-  }
-  return time;
-}
-
 UnfoldedGraph unfold(const ScheduleGraph& folded, const PipelineCosts& costs, const Layout& layout,
-                     const UnfoldingDetails& details) {
-  return Unfolder(folded, costs, layout, details).build();
+                     const UnfoldingDetails& details, const UnfoldedSize& expected) {
+  return Unfolder(folded, costs, layout, details).build(expected);
 }
 
-Evaluation folded_back(const ScheduleGraph& folded, const UnfoldedGraph& unfolded, const Evaluation& evaluation,
-                       const std::vector<int>& rank_of) {
-  Evaluation result;
-  for (NodeId id = 0; id < unfolded.copies.size(); ++id) {
-    const std::vector<NodeCopy>& copies = unfolded.copies[id];
-    const int rank = rank_of[static_cast<std::size_t>(folded.nodes[id].rank)];
-    auto first = copies.begin();
-    auto end = copies.end();
-    if (rank != all_ranks) {
-      first = std::ranges::lower_bound(copies, rank, {}, &NodeCopy::rank);
-      end = std::ranges::upper_bound(copies, rank, {}, &NodeCopy::rank);
-    }
-    Seconds start{std::numeric_limits<double>::infinity()};
-    Seconds last;
-    for (auto copy = first; copy != end; ++copy) {
-      start = std::min(start, evaluation.start[copy->first]);
-      last = std::max(last, evaluation.end[copy->last]);
-    }
-    result.start.push_back(start);
-    result.end.push_back(last);
-    result.makespan = std::max(result.makespan, last);
-  }
-  return result;
+UnfoldedSize unfolded_size(const ScheduleGraph& folded, const PipelineCosts& costs, const Layout& layout,
+                           const UnfoldingDetails& details) {
+  return Unfolder(folded, costs, layout, details).size();
 }
 
 }  // namespace plumb

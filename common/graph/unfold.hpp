@@ -1,6 +1,7 @@
 // The graph of all ranks of a layout, from that of one rank per pipeline stage.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <vector>
 
@@ -61,6 +62,14 @@ struct UnfoldedGraph {
   std::vector<std::vector<NodeCopy>> copies = {};  // by folded node, ascending by rank; several messages to one rank
 };
 
+// How large that graph is; copies of all folded nodes together.
+struct UnfoldedSize {
+  std::int64_t folded = 0;  // nodes of the folded graph
+  std::int64_t nodes = 0;
+  std::int64_t edges = 0;
+  std::int64_t copies = 0;
+};
+
 // Every node of `folded` once for each rank of its stage: computing as its parts, whose collectives are one node for
 // each tensor group; a reduction, or gathering of weights, as one for each data group, of HSDP for each of its groups;
 // a message between each pair of ranks of one lane, or as the parts that go from one rank to another where stages have
@@ -69,9 +78,15 @@ struct UnfoldedGraph {
 // A reduction that its stage's last action hides in part starts with that action. Where parts do not add up to the
 // folded node's duration (overlapped pairs) all of them are scaled alike. Throws InputError where `folded` or the costs
 // are not of this layout, stages with different data degrees exchange more than messages and gradients, or the node ids
-// do not suffice.
+// do not suffice. `expected`: for how much room is made at once.
 [[nodiscard]] UnfoldedGraph unfold(const ScheduleGraph& folded, const PipelineCosts& costs, const Layout& layout,
-                                   const UnfoldingDetails& details);
+                                   const UnfoldingDetails& details, const UnfoldedSize& expected = {});
+
+// That graph's size without making it, in the time that one microbatch of it takes. An edge between folded nodes counts
+// once for each message, or each rank of the node with fewer, so edges may be a few too many. Throws InputError as
+// `unfold` does.
+[[nodiscard]] UnfoldedSize unfolded_size(const ScheduleGraph& folded, const PipelineCosts& costs, const Layout& layout,
+                                         const UnfoldingDetails& details);
 
 inline constexpr int all_ranks = -1;
 

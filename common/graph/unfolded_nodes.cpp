@@ -7,15 +7,36 @@
 #include "common/graph/exchange_steps.hpp"
 
 namespace plumb {
+namespace {
+
+void require_ids(std::int64_t nodes) {
+  if (nodes >= std::int64_t{no_node}) throw InputError("graph", "has more nodes than can be counted");
+}
+
+}  // namespace
 
 NodeId UnfoldedNodes::emit(const Node& node) {
-  if (graph_.nodes.size() >= no_node - 1) throw InputError("graph", "has more nodes than can be counted");
-  graph_.nodes.push_back(node);
-  return static_cast<NodeId>(graph_.nodes.size() - 1);
+  require_ids(std::int64_t{next_} + 1);
+  if (keeps_) graph_.nodes.push_back(node);
+  return next_++;
 }
 
 void UnfoldedNodes::edge(NodeId from, NodeId to) {
-  if (from != no_node) edges_.emplace_back(from, to);
+  if (from == no_node) return;
+  ++edge_count_;
+  if (keeps_) edges_.emplace_back(from, to);
+}
+
+void UnfoldedNodes::reserve(std::int64_t nodes, std::int64_t edges) {
+  require_ids(nodes);
+  graph_.nodes.reserve(static_cast<std::size_t>(nodes));
+  edges_.reserve(static_cast<std::size_t>(edges));
+}
+
+void UnfoldedNodes::count_alone() {
+  keeps_ = false;
+  next_ = 0;
+  edge_count_ = 0;
 }
 
 NodeId UnfoldedNodes::add_collective(const Node& folded, std::int32_t group, const CollectivePlan& plan, double factor,

@@ -18,6 +18,14 @@ class UnfoldedNodes {
 
   // Throws InputError where the ids do not suffice.
   [[nodiscard]] NodeId emit(const Node& node);
+  [[nodiscard]] NodeId next() const { return next_; }  // the id of what is emitted next
+
+  // Makes room for so many at once: without, what there is stands twice for a moment when it grows. Throws as `emit`.
+  void reserve(std::int64_t nodes, std::int64_t edges);
+
+  // From now on nodes and edges are counted, from zero, and not kept: for whom counts alone.
+  void count_alone();
+  [[nodiscard]] std::int64_t edges() const { return edge_count_; }
 
   // Nothing where there is no node to start after.
   void edge(NodeId from, NodeId to);
@@ -36,6 +44,9 @@ class UnfoldedNodes {
 
  private:
   ScheduleGraph& graph_;
+  NodeId next_ = 0;
+  std::int64_t edge_count_ = 0;
+  bool keeps_ = true;
   std::vector<std::pair<NodeId, NodeId>> edges_;
 };
 

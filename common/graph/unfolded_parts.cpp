@@ -23,6 +23,39 @@ const std::vector<UnfoldedGroup>& groups_of(const StageRanks& ranks, Among among
 
 }  // namespace
 
+Seconds time_of(const ActionBlocks& blocks, const CollectiveTable& table) {
+  const std::vector<BlockParts>& all = blocks.blocks;
+  Seconds time;
+  if (!blocks.beside) {
+    for (const BlockParts& block : all) {
+      time += time_of(block.gathering) + time_of(block.parts, table) + time_of(block.reducing);
+    }
+    return time;
+  }
+  time = time_of(all.front().gathering) + time_of(all.back().reducing);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const Seconds next = i + 1 < all.size() ? time_of(all[i + 1].gathering) : Seconds{};
+    const Seconds before = i > 0 ? time_of(all[i - 1].reducing) : Seconds{};
+    time += std::max(time_of(all[i].parts, table), next + before);
+  }
+  return time;
+}
+
+const std::vector<ActionPart>& parts_of(const StageParts& stage, ActionKind kind) {
+  switch (kind) {
+    case ActionKind::input_gradient:
+      return stage.input_gradient;
+    case ActionKind::weight_gradient:
+      return stage.weight_gradient;
+    case ActionKind::backward:
+      return stage.backward;
+    case ActionKind::optimizer_step:
+      return stage.optimizer;
+    default:
+      return stage.forward;
+  }
+}
+
 // A node for each rank of the group.
 UnfoldedParts::Front UnfoldedParts::add_computing(const Node& folded, const UnfoldedGroup& group, const Front& front,
                                                   Seconds time) {
@@ -62,7 +95,7 @@ std::vector<NodeCopy> UnfoldedParts::add_parts(const Node& folded, const Unfolde
   }
   for (const ActionPart& part : parts) {
     const bool first = begin.empty();
-    const auto at = static_cast<NodeId>(graph_.nodes.size());
+    const NodeId at = nodes_.next();
     front = add_part(folded, group, front, part, factor);
     for (std::size_t i = 0; first && i < group.ranks.size(); ++i) begin.push_back(at + static_cast<NodeId>(i));
   }

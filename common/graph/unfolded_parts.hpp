@@ -27,10 +27,12 @@ struct StageRanks {
   std::vector<UnfoldedGroup> across = {};
 };
 
+// What such an action does between its begin and end; R is as F.
+[[nodiscard]] const std::vector<ActionPart>& parts_of(const StageParts& stage, ActionKind kind);
+
 class UnfoldedParts {
  public:
-  UnfoldedParts(UnfoldedNodes& nodes, const ScheduleGraph& graph, const CollectiveTable& collectives)
-      : nodes_(nodes), graph_(graph), collectives_(collectives) {}
+  UnfoldedParts(UnfoldedNodes& nodes, const CollectiveTable& collectives) : nodes_(nodes), collectives_(collectives) {}
 
   // Of one tensor group, each part `factor` times as long. Each rank's detail begins and ends with a node of its own.
   [[nodiscard]] std::vector<NodeCopy> add_parts(const Node& folded, const UnfoldedGroup& group,
@@ -64,7 +66,6 @@ class UnfoldedParts {
                                double factor, const OfRank& begin);
 
   UnfoldedNodes& nodes_;
-  const ScheduleGraph& graph_;
   const CollectiveTable& collectives_;
 };
 

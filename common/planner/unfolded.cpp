@@ -211,15 +211,18 @@ UnfoldingDetails unfolding_details(const Plan& plan) {
   return details;
 }
 
-UnfoldedGraph unfolded_graph(const Plan& plan, const ScheduleGraph& folded) {
-  return unfold(folded, plan.costs, plan.layout, unfolding_details(plan));
+UnfoldedGraph unfolded_graph(const Plan& plan, const ScheduleGraph& folded, const UnfoldingRoom& room) {
+  const UnfoldingDetails details = unfolding_details(plan);
+  const UnfoldedSize size = unfolded_size(folded, plan.costs, plan.layout, details);
+  require_room(plan, folded, size, room);
+  return unfold(folded, plan.costs, plan.layout, details, size);
 }
 
-Timeline unfolded_timeline(const Plan& plan, std::string_view engine, const RunGraph& run) {
+Timeline unfolded_timeline(const Plan& plan, std::string_view engine, const RunGraph& run, const UnfoldingRoom& room) {
   const Schedule lowered = lowered_schedule(plan);
   const Plan own = as_unfolded(plan, engine);
   const ScheduleGraph folded = build_graph(lowered, own.costs);
-  const UnfoldedGraph unfolded = unfolded_graph(own, folded);
+  const UnfoldedGraph unfolded = unfolded_graph(own, folded, room);
   const Evaluation evaluation = run(unfolded.graph);
   Timeline timeline = timeline_head(plan, lowered, TimelineSource::predicted, std::string(engine));
   timeline.ranks.resize(static_cast<std::size_t>(unfolded.graph.ranks));
@@ -233,6 +236,10 @@ Timeline unfolded_timeline(const Plan& plan, std::string_view engine, const RunG
       if (rank_of[stage] == all_ranks) continue;
       timeline.ranks[static_cast<std::size_t>(rank_of[stage])] = predicted.ranks[stage];
       timeline.memory[static_cast<std::size_t>(rank_of[stage])] = std::move(predicted.memory[stage]);
+    }
+    if (events.empty()) {  // as many of each stage as it has ranks
+      const int of_stage = ranks(plan.layout) / plan.layout.pipeline;
+      events.reserve(predicted.step.events.size() * static_cast<std::size_t>(of_stage));
     }
     for (Event& event : predicted.step.events) {
       if (shown(event.rank) == all_ranks) continue;
@@ -248,11 +255,12 @@ Timeline unfolded_timeline(const Plan& plan, std::string_view engine, const RunG
   return timeline;
 }
 
-Timeline folded_back_timeline(const Plan& plan, std::string_view engine, const RunGraph& run) {
+Timeline folded_back_timeline(const Plan& plan, std::string_view engine, const RunGraph& run,
+                              const UnfoldingRoom& room) {
   const Schedule lowered = lowered_schedule(plan);
   const Plan own = as_unfolded(plan, engine);
   const ScheduleGraph folded = build_graph(lowered, own.costs);
-  const UnfoldedGraph unfolded = unfolded_graph(own, folded);
+  const UnfoldedGraph unfolded = unfolded_graph(own, folded, room);
   const Evaluation evaluation = run(unfolded.graph);
   const Evaluation of_slowest =
       folded_back(folded, unfolded, evaluation, slowest_ranks(plan.layout, unfolded.graph, evaluation));

@@ -1,7 +1,6 @@
 // Whether what a run is going to hold fits into the memory that is there: asked before anything is allocated.
 #pragma once
 
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,11 +30,6 @@ void require_memory(const MemoryNeed& need, const MemoryThere& there);
 
 // "dgx-h100 with H100 SXM5 80 GB".
 [[nodiscard]] std::string machine_text(const Machine& machine);
-
-// What processes can still have: MemAvailable of proc/meminfo, or less where the cgroup of this process or one above it
-// has a limit (of both versions; pages of files that nobody uses count as free). None: there is no such file. `root` is
-// where proc and sys/fs/cgroup stand.
-[[nodiscard]] std::optional<Bytes> available_memory(const std::filesystem::path& root = "/");
 
 // The host's, as require_memory takes it.
 [[nodiscard]] MemoryThere memory_of_host(const HostIdentity& host = {});

@@ -25,7 +25,7 @@ double most_activations(const Plan& plan) {
 }
 
 // As scenarios/demo.yaml, of which layers and batch are left.
-const std::string two_ranks =
+const std::string on_two_ranks =
     "cluster: {machine: local-cpu, ranks: 2, cores: 2}\n"
     "training: {sequence: 128, global_batch: 16, optimizer: adam}\n";
 const std::string uneven = hybrid_block("sliding/dense*5, linear/dense, (sliding/moe, linear/moe, full/moe)*2");
@@ -33,7 +33,7 @@ const std::string uneven = hybrid_block("sliding/dense*5, linear/dense, (sliding
 }  // namespace
 
 TEST_CASE("a plan of zb-auto stands where it is faster, in a loop or a wave, and is read back so") {
-  const Scenario scenario = read_text(uneven + two_ranks);
+  const Scenario scenario = read_text(uneven + on_two_ranks);
   const Plan plan = make_plan(scenario, in_two_chunks("zb-auto"));
   CHECK(plan.schedule.rank_of_stage == loop_placement(2, 2));
   for (const std::string fixed : {"interleaved-zb", "zb-v", "v-half", "v-min"}) {
@@ -48,7 +48,7 @@ TEST_CASE("a plan of zb-auto stands where it is faster, in a loop or a wave, and
 }
 
 TEST_CASE("a plan of zb-auto with one chunk, or on one rank, has one placement") {
-  const Scenario scenario = read_text(uneven + two_ranks);
+  const Scenario scenario = read_text(uneven + on_two_ranks);
   PlanChoice choice = in_two_chunks("zb-auto");
   choice.schedule.chunks = 1;
   CHECK(make_plan(scenario, choice).schedule.rank_of_stage == loop_placement(2, 1));
@@ -58,7 +58,7 @@ TEST_CASE("a plan of zb-auto with one chunk, or on one rank, has one placement")
 }
 
 TEST_CASE("a plan of zb-auto takes the placement that fits where the other does not") {
-  const Scenario roomy = read_text(uneven + two_ranks);
+  const Scenario roomy = read_text(uneven + on_two_ranks);
   Bytes least{std::int64_t{1} << 60};
   for (const std::string fixed : {"interleaved-zb", "zb-v"}) {
     least = std::min(least, step_of(make_plan(roomy, in_two_chunks(fixed))).peak);

@@ -20,7 +20,7 @@ using namespace plumb::testing;
 
 namespace {
 
-struct Case {
+struct SlicedCase {
   std::string layers = "full/dense*8";
   std::int64_t sequence = 32768;
   std::string machine = "dgx-a100";
@@ -29,7 +29,7 @@ struct Case {
   int hidden = 1024;
 };
 
-Scenario sliced_scenario(const Case& c) {
+Scenario sliced_scenario(const SlicedCase& c) {
   const std::string hidden = std::to_string(c.hidden);
   return read_text(
       "model: {vocabulary: 4096, hidden: " + hidden + ", heads: 16, ffn: " + std::to_string(4 * c.hidden) +

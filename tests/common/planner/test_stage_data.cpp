@@ -328,7 +328,7 @@ TEST_CASE(
 }
 
 TEST_CASE("what befalls a machine or a link is refused of stages with different data degrees") {
-  const Plan plan = plan_of({});
+  const Plan plan = plan_of(Case{});
   const auto message_of = [&](const std::string& text) {
     return problem_of([&] { (void)read_what_if(YamlValue::parse("- name: it\n  " + text, "what-if.yaml"), plan); });
   };

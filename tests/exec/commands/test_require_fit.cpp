@@ -1,6 +1,7 @@
 // What is refused for want of memory before anything is allocated: copies that are saved beside the steps count.
 #include "exec/commands/require_fit.hpp"
 
+#include "common/base/host/available_memory.hpp"
 #include "exec/checkpoint/checkpoint_folder.hpp"
 #include "exec/host/enough_memory.hpp"
 #include "tests/catch.hpp"

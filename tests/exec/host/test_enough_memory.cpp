@@ -8,17 +8,6 @@
 using namespace plumb;
 using namespace plumb::exec;
 
-namespace {
-
-constexpr std::int64_t mebibyte = std::int64_t{1} << 20;
-
-void write(const TemporaryFolder& folder, const std::string& file, const std::string& text) {
-  std::filesystem::create_directories(std::filesystem::path(folder / file).parent_path());
-  (void)folder.write(file, text);
-}
-
-}  // namespace
-
 TEST_CASE("what is needed is compared with what is there, and machine, place and both amounts are said") {
   const MemoryNeed need{.where = "big-plan",
                         .what = "its 8 ranks here take",
@@ -32,25 +21,6 @@ TEST_CASE("what is needed is compared with what is there, and machine, place and
                         ContainsSubstring("and this host (a), on which it runs, has") &&
                         ContainsSubstring("take a smaller one"));
   CHECK_THROWS_AS(require_memory(need, {.where = "a", .bytes = Bytes{0}}), InputError);
-}
-
-TEST_CASE("memory that is there: MemAvailable, or what a cgroup of either version or one above it leaves") {
-  const TemporaryFolder folder;
-  CHECK_FALSE(available_memory(folder / ""));
-  write(folder, "proc/meminfo", "MemTotal: 9000 kB\nMemAvailable:    8192 kB\n");
-  CHECK(available_memory(folder / "") == Bytes{8 * mebibyte});
-  write(folder, "proc/self/cgroup", "4:memory:/job/step\n0::/unit\n");
-  CHECK(available_memory(folder / "") == Bytes{8 * mebibyte});
-  write(folder, "sys/fs/cgroup/unit/memory.max", "max\n");
-  write(folder, "sys/fs/cgroup/unit/memory.current", "4096\n");
-  CHECK(available_memory(folder / "") == Bytes{8 * mebibyte});
-  write(folder, "sys/fs/cgroup/memory/job/memory.limit_in_bytes", std::to_string(6 * mebibyte));
-  write(folder, "sys/fs/cgroup/memory/job/memory.usage_in_bytes", std::to_string(2 * mebibyte));
-  CHECK(available_memory(folder / "") == Bytes{4 * mebibyte});
-  write(folder, "sys/fs/cgroup/memory/job/memory.stat", "cache 5\ntotal_inactive_file 1048576\n");
-  CHECK(available_memory(folder / "") == Bytes{5 * mebibyte});
-  write(folder, "sys/fs/cgroup/unit/memory.max", std::to_string(3 * mebibyte));
-  CHECK(available_memory(folder / "") == Bytes{3 * mebibyte - 4096});
 }
 
 TEST_CASE("plans that alternate need the states of both, and of what they hold beside the larger") {
