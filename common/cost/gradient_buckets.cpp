@@ -27,14 +27,6 @@ Bytes bucket_bytes(const Software& software, int ranks) {
   return {parameters * element_bytes(software.gradients)};
 }
 
-std::vector<CollectivePlan> bucketed_reduction(const Machine& machine, Collective kind, const GroupPlacement& group,
-                                               std::span<const BlockGradients> blocks, Bytes bucket) {
-  if (group.ranks <= 1) return {};
-  return bucketed_reduction(
-      [&](Bytes bytes) { return fastest_collective(machine, kind, static_cast<double>(bytes.value), group); }, blocks,
-      bucket);
-}
-
 std::vector<CollectivePlan> bucketed_reduction(const std::function<CollectivePlan(Bytes)>& plan_of,
                                                std::span<const BlockGradients> blocks, Bytes bucket) {
   std::vector<CollectivePlan> reduction;

@@ -20,14 +20,9 @@ struct BlockGradients {
 // Bytes of the main gradients of one bucket, of so many data-parallel ranks.
 [[nodiscard]] Bytes bucket_bytes(const Software& software, int ranks);
 
-// All-reduces, or reduce-scatters, that follow one another on a stream of their own, from the start of the last
-// microbatch's backward: a bucket waits, as a part of its latency, for the one before it and for the backward of the
-// block that has its last gradient; those that wait for the same are one.
-[[nodiscard]] std::vector<CollectivePlan> bucketed_reduction(const Machine& machine, Collective kind,
-                                                             const GroupPlacement& group,
-                                                             std::span<const BlockGradients> blocks, Bytes bucket);
-
-// The same of sums that `plan_of` says, of so many bytes on every rank.
+// All-reduces, or reduce-scatters, as `plan_of` has them of so many bytes on every rank, that follow one another on a
+// stream of their own, from the start of the last microbatch's backward: a bucket waits, as a part of its latency, for
+// the one before it and for the backward of the block that has its last gradient; those that wait for the same are one.
 [[nodiscard]] std::vector<CollectivePlan> bucketed_reduction(const std::function<CollectivePlan(Bytes)>& plan_of,
                                                              std::span<const BlockGradients> blocks, Bytes bucket);
 

@@ -2,14 +2,12 @@
 
 #include "common/cost/block_quantisation.hpp"
 #include "common/cost/device_time.hpp"
+#include "common/cost/of_others.hpp"
 
 namespace plumb {
 namespace {
 
 double real(Bytes bytes) { return static_cast<double>(bytes.value); }
-
-// All but a rank's own part, of bytes that so many ranks share.
-double of_others(double bytes, int ranks) { return bytes * (ranks - 1) / ranks; }
 
 void begin_later(CollectivePlan& plan, Seconds by) {
   plan.phases.front().latency += by;

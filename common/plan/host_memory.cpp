@@ -42,9 +42,9 @@ RankOnHost fullest_on_host(const std::vector<ComputeCost>& stages, const Schedul
   return most;
 }
 
-std::vector<OffloadChoice> offload_choices(const Plan& plan, int rank) {
-  std::vector<OffloadChoice> choices;
-  if (!has_host(plan.cluster.machine) || plan.schedule.update_every > 0) return choices;
+std::optional<OffloadChoice> offload_choice(const Plan& plan, int rank) {
+  constexpr Offload offload{.optimizer = true};
+  if (!has_host(plan.cluster.machine) || plan.schedule.update_every > 0 || offload == plan.training.offload) return {};
   const auto states_of_rank = [&](const std::vector<ComputeCost>& stages) {
     Bytes all;
     for (const int stage : stages_of_rank(plan.schedule, rank)) {
@@ -52,17 +52,12 @@ std::vector<OffloadChoice> offload_choices(const Plan& plan, int rank) {
     }
     return all;
   };
-  const std::vector<ComputeCost> now = counted_stages(plan);
-  for (const Offload& offload : {Offload{.optimizer = true}}) {
-    if (offload == plan.training.offload) continue;
-    Plan other = plan;
-    other.training.offload = offload;
-    const std::vector<ComputeCost> then = counted_stages(other);
-    choices.push_back({.offload = offload,
-                       .freed = states_of_rank(now) - states_of_rank(then),
-                       .on_host = on_host(then, plan.schedule, rank).kept});
-  }
-  return choices;
+  Plan other = plan;
+  other.training.offload = offload;
+  const std::vector<ComputeCost> then = counted_stages(other);
+  return OffloadChoice{.offload = offload,
+                       .freed = states_of_rank(counted_stages(plan)) - states_of_rank(then),
+                       .on_host = on_host(then, plan.schedule, rank).kept};
 }
 
 Bytes too_much_on_host(const Plan& plan, const PipelineCosts& costs) {

@@ -1,6 +1,8 @@
 // What a plan's ranks keep in their hosts' memory, and whether that has room for it.
 #pragma once
 
+#include <optional>
+
 #include "common/plan/plan.hpp"
 
 namespace plumb {
@@ -29,7 +31,8 @@ struct OffloadChoice {
   Bytes freed;
   Bytes on_host;
 };
-[[nodiscard]] std::vector<OffloadChoice> offload_choices(const Plan& plan, int rank);
+// None: nothing, for want of a host or with a schedule that updates weights within a step, or it does already.
+[[nodiscard]] std::optional<OffloadChoice> offload_choice(const Plan& plan, int rank);
 
 // InputError that names the rank, what it keeps and what there is.
 void require_host_memory(const Plan& plan, const PipelineCosts& costs);

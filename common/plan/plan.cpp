@@ -60,9 +60,8 @@ Schedule lowered_schedule(const Plan& plan) {
 }
 
 std::string plan_digest(const Plan& plan) {
-  Json shapes = to_json(plan.model);
-  for (const char* const key : {"name", "hugging_face"}) shapes.erase(key);
-  std::string text = to_line(shapes) + to_line(to_json(plan.training)) + to_line(to_json(plan.layout));
+  std::string text =
+      to_line(arithmetic_json(plan.model)) + to_line(to_json(plan.training)) + to_line(to_json(plan.layout));
   for (const int layers : plan.split.layers) text += " " + std::to_string(layers);
   Json schedule = to_json(plan.schedule);
   schedule.erase("name");

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/block_cost/block_costs.hpp"
+#include "common/cost/of_others.hpp"
 #include "common/cost/shard_moves.hpp"
 #include "common/plan/plan_costs.hpp"
 #include "common/planner/stage_programs.hpp"
@@ -24,9 +25,6 @@ struct Received {
   Seconds tensor_time = {};
   Seconds data_time = {};
 };
-
-// All but a rank's own part, of `bytes` that so many ranks share: of a reduce-scatter, and again of an all-gather.
-double of_others(Bytes bytes, int ranks) { return static_cast<double>(bytes.value) * (ranks - 1) / ranks; }
 
 // What an action of a stage gathers and reduces for itself, and how much longer it takes for that.
 void add_data_moves(Received& sum, const Event& event, const Plan& plan) {
@@ -68,14 +66,14 @@ void add_message(Received& sum, const Event& event, const Plan& plan) {
   if (event.action.kind == ActionKind::reduce_gradient) {
     const auto stage = static_cast<std::size_t>(event.action.stage);
     if (state_shards(plan.layout) > 1) {  // a reduce-scatter, and an all-reduce of HSDP
-      const Bytes replicated = plan.costs.stages[stage].data_moves.replicated;
+      const auto replicated = static_cast<double>(plan.costs.stages[stage].data_moves.replicated.value);
       sum.data += received_in_reduction(plan.layout, plan.software.gradients, event.bytes) +
                   2 * of_others(replicated, plan.layout.data.replicate);
       return;
     }
     const int ranks = data_degree(plan.layout, plan.schedule.rank_of_stage[stage]) * replicas(plan.schedule);
     const bool of_replicas_alone = ranks == replicas(plan.schedule);
-    (of_replicas_alone ? sum.pipeline : sum.data) += 2.0 * (ranks - 1) / ranks * bytes;
+    (of_replicas_alone ? sum.pipeline : sum.data) += 2 * of_others(bytes, ranks);
     return;
   }
   if (!is_receive(event.action.kind) && !is_eviction(event.action.kind) &&

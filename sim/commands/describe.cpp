@@ -103,13 +103,10 @@ std::string host_text(const Plan& plan, int rank) {
     return fmt::format("{} of {} on the host of rank {}, the fullest; a step {} go down and {} up", to_text(most.kept),
                        to_text(there), most.rank, to_text(most.down), to_text(most.up));
   }
-  std::string text;
-  for (const OffloadChoice& choice : offload_choices(plan, rank)) {
-    text +=
-        fmt::format("{}offload: {} would free {} of rank {} and keep {} of {} on its host", text.empty() ? "" : "; ",
-                    describe(choice.offload), to_text(choice.freed), rank, to_text(choice.on_host), to_text(there));
-  }
-  return text;
+  const std::optional<OffloadChoice> choice = offload_choice(plan, rank);
+  if (!choice) return {};
+  return fmt::format("offload: {} would free {} of rank {} and keep {} of {} on its host", describe(choice->offload),
+                     to_text(choice->freed), rank, to_text(choice->on_host), to_text(there));
 }
 
 int chart_width() {

@@ -125,6 +125,9 @@ TEST_CASE("digests tell plans and costs apart") {
   other.model = plan.model;
   other.model.name = "renamed";
   CHECK(plan_digest(other) == plan_digest(plan));
+  REQUIRE(plan.model.positions != Positions::learned);  // so no weight knows how long sequences may get
+  other.model.max_positions += 1;
+  CHECK(plan_digest(other) == plan_digest(plan));
   other = plan;
   other.layout.tensor.degree = 2;
   CHECK(plan_digest(other) != plan_digest(plan));
