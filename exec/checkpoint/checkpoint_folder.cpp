@@ -13,6 +13,7 @@
 #include "common/base/files.hpp"
 #include "common/model/files/model_json.hpp"
 #include "common/plan/parts_json.hpp"
+#include "exec/data/safetensors.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -31,8 +32,6 @@ void remove_whole(const fs::path& path) {
   if (error) throw RunError(path.string(), "could not be removed: " + error.message());
 }
 
-std::string text_of(const std::vector<std::int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
-
 void require_same_tensors(const Checkpoint& checkpoint, const CheckpointIndex& wanted) {
   const auto fail = [&](const std::string& name, const std::string& problem) {
     throw InputError(checkpoint.folder.string(), fmt::format("is of another model: {} {}", excerpt(name), problem),
@@ -43,8 +42,8 @@ void require_same_tensors(const Checkpoint& checkpoint, const CheckpointIndex& w
     const auto found = there.find(name);
     if (found == there.end()) fail(name, "is not in it");
     if (found->second.shape != tensor.shape) {
-      fail(name,
-           fmt::format("has the shape {} in it, {} in the plan", text_of(found->second.shape), text_of(tensor.shape)));
+      fail(name, fmt::format("has the shape {} in it, {} in the plan", shape_text(found->second.shape),
+                             shape_text(tensor.shape)));
     }
     if (found->second.frozen != tensor.frozen) {
       fail(name, fmt::format("is {} in it, {} in the plan", found->second.frozen ? "frozen" : "trained",

@@ -12,6 +12,7 @@
 #include "common/base/plain_name.hpp"
 #include "common/model/files/config_json.hpp"
 #include "common/model/files/model_json.hpp"
+#include "exec/data/safetensors.hpp"
 #include "exec/stage/primitives/block_parameters.hpp"
 
 namespace plumb::exec {
@@ -30,12 +31,6 @@ bool is_folder(const fs::path& path) {
 }
 
 fs::path config_beside(const fs::path& path) { return (is_folder(path) ? path : path.parent_path()) / "config.json"; }
-
-std::string shape_text(const std::vector<std::int64_t>& shape) {
-  std::string text;
-  for (const std::int64_t extent : shape) text += (text.empty() ? "" : ", ") + std::to_string(extent);
-  return "[" + text + "]";
-}
 
 void require_same(const Model& plan, const Model& checkpoint, const fs::path& config) {
   const Json difference = Json::diff(arithmetic_json(plan), arithmetic_json(checkpoint));

@@ -23,6 +23,12 @@ void put(std::string& text, std::uint64_t value, int bytes) {
 
 }  // namespace
 
+std::string shape_text(const std::vector<std::int64_t>& shape) {
+  std::string text;
+  for (const std::int64_t extent : shape) text += (text.empty() ? "" : ", ") + std::to_string(extent);
+  return "[" + text + "]";
+}
+
 std::string safetensors_head(const std::vector<TensorHead>& tensors,
                              const std::map<std::string, std::string>& metadata) {
   nlohmann::ordered_json header;

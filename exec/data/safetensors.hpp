@@ -13,6 +13,9 @@
 
 namespace plumb::exec {
 
+// As messages have it: "[4, 16]".
+[[nodiscard]] std::string shape_text(const std::vector<std::int64_t>& shape);
+
 struct NamedTensor {
   std::string name;
   std::vector<std::int64_t> shape;
