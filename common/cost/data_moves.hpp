@@ -2,7 +2,6 @@
 #pragma once
 
 #include <optional>
-#include <utility>
 
 #include "common/base/units.hpp"
 
@@ -53,8 +52,8 @@ void operator+=(DataMoves& sum, const DataMoves& moves);
 
 // R, which does F again, of an F that takes so long.
 [[nodiscard]] inline Seconds recompute_time(Seconds forward, const DataMoves& moves) {
-  const auto& [in_forward, in_recompute] = std::pair(moves.waits.forward, moves.waits.recompute);
-  return in_forward == in_recompute ? forward : forward - in_forward + in_recompute;
+  const DataWaits& waits = moves.waits;
+  return waits.forward == waits.recompute ? forward : forward - waits.forward + waits.recompute;
 }
 
 }  // namespace plumb
