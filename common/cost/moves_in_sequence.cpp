@@ -104,6 +104,25 @@ void add_waits(ComputeCost& sum, const std::vector<ComputeCost>& blocks) {
   sum.data_moves.waits += mean;
 }
 
+std::vector<Seconds> reduced_at(std::span<const ComputeCost> blocks, bool weight_gradient_alone) {
+  std::vector<Seconds> at;
+  const auto gathering = [&](const ComputeCost& block) {
+    return weight_gradient_alone ? Seconds{} : gathering_again(block.data_moves);
+  };
+  Seconds begun = gathering(blocks.back());
+  for (std::size_t i = blocks.size(); i-- > 0;) {
+    const ActionTimes own = times_of(blocks[i], 0);
+    Seconds moved = i > 0 ? gathering(blocks[i - 1]) : Seconds{};
+    if (i + 1 < blocks.size()) {
+      moved += blocks[i + 1].data_moves.reducing;
+      at.push_back(begun + moved);
+    }
+    begun += std::max(weight_gradient_alone ? own.weight_gradient : backward_time(own), moved);
+  }
+  at.push_back(begun + blocks.front().data_moves.reducing);
+  return at;
+}
+
 void add_moved(SliceBytes& bytes, const MovedBytes& moved) {
   const Bytes of_backward = backward_workspace(bytes) + moved.input_gradient + moved.weight_gradient;
   bytes.forward_workspace += moved.forward;

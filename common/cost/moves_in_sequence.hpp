@@ -1,6 +1,7 @@
 // What blocks in sequence wait for weights and for gradients that are reduced, and need for them beside each other.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "common/cost/compute_cost.hpp"
@@ -18,6 +19,11 @@ namespace plumb {
 // where what lies outside is 0, and g in I and B that of a second copy where there is one; so it is in R, else as F.
 // `sum`: of these blocks, with their own times alone, also of each slice.
 void add_waits(ComputeCost& sum, const std::vector<ComputeCost>& blocks);
+
+// When each block's gradients are reduced, from the start of B, or of a W of its own, in the order in which it goes
+// through the blocks: those of block i while block i − 1 computes, behind the gathering that goes there; of slices the
+// first one's.
+[[nodiscard]] std::vector<Seconds> reduced_at(std::span<const ComputeCost> blocks, bool weight_gradient_alone);
 
 // What a block's actions need beside what they compute with: weights that are gathered, gradients that are reduced. B
 // needs what I and W need.

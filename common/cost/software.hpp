@@ -54,6 +54,8 @@ struct Software {
   bool scattered_messages = false;    // each rank of a tensor group sends its part of a message, gathered on arrival
   bool data_overlap = false;          // gradients are reduced beside the last microbatch's backward …
   GradientBucket data_bucket = {};    // … in buckets; else as one behind it
+  bool copies_overlap = false;        // HSDP's sums over copies go with them, each behind its own bucket on a stream of
+                                      // their own; else as one behind all
   double optimizer_bytes = 0;         // per parameter, that its kernels read and write; 0: each state once each way
   ElementType gradients = ElementType::fp32;  // main gradients: fp32, or the training's 16 bits
   PipelineExchange exchange = PipelineExchange::asynchronous;

@@ -60,6 +60,7 @@ Software read_software(const YamlValue& block, Software base) {
                     "scattered_messages",
                     "data_overlap",
                     "data_bucket",
+                    "copies_overlap",
                     "optimizer_bytes",
                     "gradients",
                     "exchange",
@@ -81,6 +82,7 @@ Software read_software(const YamlValue& block, Software base) {
   flag("tensor_overlap", software.tensor_overlap);
   flag("scattered_messages", software.scattered_messages);
   flag("data_overlap", software.data_overlap);
+  flag("copies_overlap", software.copies_overlap);
   flag("post_validation", software.post_validation);
   if (const auto bucket = block.find("data_bucket")) software.data_bucket = read_bucket(*bucket);
   if (const auto attention = block.find("attention")) {

@@ -19,9 +19,9 @@ ScheduleGraph in_all_lanes(const ScheduleGraph& folded, const PipelineCosts& cos
   UnfoldingDetails details{.stages = {}, .collectives = CollectiveTable(Machine{}, GroupPlacement{})};
   for (const ComputeCost& cost : costs.stages) {
     details.stages.push_back(
-        {.reduction = {lasting(cost.gradient_reduction)}, .gathering = {lasting(cost.weight_gathering)}});
+        {.reduction = {.shards = {lasting(cost.gradient_reduction)}}, .gathering = {lasting(cost.weight_gathering)}});
     // Over HSDP's copies all wait for each other as well.
-    if (layout.data.sharding == Sharding::hsdp) details.stages.back().replication = {lasting({})};
+    if (layout.data.sharding == Sharding::hsdp) details.stages.back().reduction.copies = {lasting({})};
   }
   UnfoldedGraph all = unfold(folded, costs, layout, details);
   all.graph.rank_order.resize(static_cast<std::size_t>(all.graph.ranks));

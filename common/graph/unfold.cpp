@@ -51,7 +51,7 @@ class Unfolder {
         groups_.back().across = groups_of(own, [&](int rank) { return across_group(layout, rank); });
       }
       if (layout.data.sharding != Sharding::hsdp) continue;
-      copies_.push_back(groups_of(own, [&](int rank) { return replicate_group(layout, rank); }));
+      groups_.back().copies = groups_of(own, [&](int rank) { return replicate_group(layout, rank); });
     }
   }
 
@@ -156,14 +156,17 @@ class Unfolder {
       for (const auto next : successors(folded_, id)) {
         const Node& node = folded_.nodes[next];
         if (!is_folded(node) || node.action.kind != ActionKind::reduce_gradient) continue;
-        const std::vector<CollectivePlan>& reduction = of_stage(node.action).reduction;
-        const Seconds behind = time_of(of_stage(node.action).replication);  // which nothing hides
-        const Seconds whole = time_of(reduction) + behind;
+        const StageReduction& reduction = of_stage(node.action).reduction;
+        const Seconds whole = time_of(reduction.shards) + time_of(reduction.copies);
         const double tolerance = equal * whole.value;
         const bool hidden = (whole - node.duration).value > tolerance;
-        const Seconds shown = exposed(reduction, action.duration) + behind;
+        const Seconds shown = exposed(reduction, action.duration);
         if (!hidden || std::abs((shown - node.duration).value) > tolerance) continue;
-        has_gate_[id] = true;
+        has_gate_[id] = reduction.reduced.empty();  // else it starts within the action
+        if (!has_gate_[id]) {
+          if (!of_stage(action.action).blocks.contains(action.action.kind)) continue;
+          reduced_[id] = {};
+        }
         beside_[next] = id;
       }
     }
@@ -202,7 +205,9 @@ class Unfolder {
     if (again && blocks == stage.blocks.end()) blocks = stage.blocks.find(ActionKind::forward);
     if (blocks != stage.blocks.end() && node.duration.value > 0) {
       const double factor = factor_of(node.duration, time_of(blocks->second, details_.collectives));
-      result_.copies[id] = parts_.add_blocks(node, groups_[at], blocks->second, factor);
+      UnfoldedBlocks detail = parts_.add_blocks(node, groups_[at], blocks->second, factor);
+      result_.copies[id] = std::move(detail.copies);
+      if (const auto beside = reduced_.find(id); beside != reduced_.end()) beside->second = std::move(detail.reduced);
       return;
     }
     const std::vector<ActionPart>& parts = parts_of(stage, node.action.kind);
@@ -273,12 +278,15 @@ class Unfolder {
     const Node& node = folded_.nodes[id];
     const StageParts& stage = of_stage(node.action);
     const std::vector<CollectivePlan>& plans =
-        node.action.kind == ActionKind::unshard ? stage.gathering : stage.reduction;
-    const bool replicates = node.action.kind != ActionKind::unshard && !stage.replication.empty();
-    const Seconds all = time_of(plans) + (replicates ? time_of(stage.replication) : Seconds{});
+        node.action.kind == ActionKind::unshard ? stage.gathering : stage.reduction.shards;
+    const bool replicates = node.action.kind != ActionKind::unshard && !stage.reduction.copies.empty();
+    const Seconds all = time_of(plans) + (replicates ? time_of(stage.reduction.copies) : Seconds{});
     const double factor = beside_[id] != no_node ? 1 : factor_of(node.duration, all);
-    if (replicates) return add_with_copies(id, stage, factor);
     const StageRanks& groups = groups_[static_cast<std::size_t>(node.rank)];
+    if (replicates) {
+      result_.copies[id] = parts_.add_with_copies(node, groups, stage.reduction, factor, beside(id));
+      return;
+    }
     if (!plans.empty() && plans.front().phases.front().among != Among::all) {
       result_.copies[id] = parts_.add_moves(node, groups, plans, factor);
       return;
@@ -313,33 +321,13 @@ class Unfolder {
     for (int rank = 0; rank < ranks(layout_); ++rank) add_copy(id, rank, only, only);
   }
 
-  // The sums in each of HSDP's copies; behind them, and behind the action that hides these, those over the copies.
-  void add_with_copies(NodeId id, const StageParts& stage, double factor) {
-    const Node& node = folded_.nodes[id];
-    const auto at = static_cast<std::size_t>(node.rank);
-    std::map<int, NodeCopy> summed;
-    for (const Group& group : groups_[at].shards) {
-      const NodeId first = nodes_.next();
-      const NodeId last = nodes_.add_collectives(node, group.id, stage.reduction, factor);
-      for (const int rank : group.ranks) summed[rank] = {rank, first, last};
-    }
-    std::map<int, NodeId> computed;
-    if (beside_[id] != no_node) {
-      for (const NodeCopy& copy : result_.copies[beside_[id]]) computed[copy.rank] = copy.last;
-    }
-    for (const Group& group : copies_[at]) {
-      std::vector<NodeId> before;
-      for (const int rank : group.ranks) {
-        before.push_back(summed.at(rank).last);
-        if (const auto found = computed.find(rank); found != computed.end()) before.push_back(found->second);
-      }
-      const NodeId first = nodes_.next();
-      const NodeId last = nodes_.add_collective(node, group.id, stage.replication.front(), factor, before);
-      for (const int rank : group.ranks) {
-        const NodeCopy& sum = summed.at(rank);
-        add_copy(id, rank, sum.last == no_node ? first : sum.first, last);
-      }
-    }
+  [[nodiscard]] BesideReduction beside(NodeId id) const {
+    BesideReduction found;
+    const NodeId action = beside_[id];
+    if (action == no_node) return found;
+    for (const NodeCopy& copy : result_.copies[action]) found.computed[copy.rank] = copy.last;
+    if (const auto reduced = reduced_.find(action); reduced != reduced_.end()) found.reduced = reduced->second;
+    return found;
   }
 
   // On each rank what it takes part in of one node, before what it does of the next one; each edge once, also of two
@@ -367,12 +355,12 @@ class Unfolder {
   UnfoldedGraph result_;
   UnfoldedNodes nodes_{result_.graph};
   UnfoldedParts parts_{nodes_, details_.collectives};
-  std::vector<std::vector<int>> ranks_of_;  // by pipeline rank, ascending
-  std::vector<StageRanks> groups_;          // `shards` of the data axis, of HSDP of each copy
-  std::vector<std::vector<Group>> copies_;  // those that have the same part; none without HSDP
-  std::vector<bool> has_gate_;              // by folded node
-  std::vector<NodeId> beside_;              // of a reduction: the folded action that hides it
-  std::vector<std::vector<NodeId>> gates_;  // by folded node, of each rank of its stage
+  std::vector<std::vector<int>> ranks_of_;             // by pipeline rank, ascending
+  std::vector<StageRanks> groups_;                     // `shards` of the data axis, of HSDP of each copy
+  std::map<NodeId, std::vector<NodeOfRank>> reduced_;  // as UnfoldedBlocks, of actions that hide sums over copies
+  std::vector<bool> has_gate_;                         // by folded node
+  std::vector<NodeId> beside_;                         // of a reduction: the folded action that hides it
+  std::vector<std::vector<NodeId>> gates_;             // by folded node, of each rank of its stage
 };
 
 }  // namespace

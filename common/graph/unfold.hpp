@@ -5,6 +5,7 @@
 #include <map>
 #include <vector>
 
+#include "common/cost/gradient_buckets.hpp"
 #include "common/graph/evaluate.hpp"
 #include "common/graph/schedule_graph.hpp"
 #include "common/layout/layout.hpp"
@@ -36,11 +37,8 @@ struct StageParts {
   std::vector<ActionPart> optimizer = {};
   // In the place of the first four where actions move weights or gradients themselves; R is as F unless it is there.
   std::map<ActionKind, ActionBlocks> blocks = {};
-  // Of its gradients over the data-parallel ranks, of HSDP those of one copy, one after the other; and then over HSDP's
-  // copies.
-  std::vector<CollectivePlan> reduction = {};
-  std::vector<CollectivePlan> replication = {};
-  std::vector<CollectivePlan> gathering = {};  // of its weights, once a step, as `reduction`
+  StageReduction reduction = {};               // of its gradients
+  std::vector<CollectivePlan> gathering = {};  // of its weights, once a step, one after the other
 };
 
 // All that unfolding needs beside the folded graph.
@@ -75,7 +73,8 @@ struct UnfoldedSize {
 // a message between each pair of ranks of one lane, or as the parts that go from one rank to another where stages have
 // different data degrees (common/layout/message_shares.hpp). Nodes have their durations when nothing contends but what
 // one message, a stage's own ranks or the groups of all stages share, so that `evaluate` says the same of both graphs.
-// A reduction that its stage's last action hides in part starts with that action. Where parts do not add up to the
+// A reduction that its stage's last action hides in part starts with that action; of HSDP's copies each sum behind that
+// within its copy, also of gradients that the action reduces itself. Where parts do not add up to the
 // folded node's duration (overlapped pairs) all of them are scaled alike. Throws InputError where `folded` or the costs
 // are not of this layout, stages with different data degrees exchange more than messages and gradients, or the node ids
 // do not suffice. `expected`: for how much room is made at once.

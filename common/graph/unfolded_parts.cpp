@@ -1,6 +1,7 @@
 #include "common/graph/unfolded_parts.hpp"
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 
 namespace plumb {
@@ -167,9 +168,10 @@ UnfoldedParts::OfRank UnfoldedParts::compute(const Node& folded, const StageRank
   return done;
 }
 
-std::vector<NodeCopy> UnfoldedParts::add_blocks(const Node& folded, const StageRanks& ranks, const ActionBlocks& blocks,
-                                                double factor) {
+UnfoldedBlocks UnfoldedParts::add_blocks(const Node& folded, const StageRanks& ranks, const ActionBlocks& blocks,
+                                         double factor) {
   const std::vector<BlockParts>& all = blocks.blocks;
+  UnfoldedBlocks result;
   OfRank waits;
   for (const UnfoldedGroup& group : ranks.tensor) {
     for (const int rank : group.ranks) waits[rank];
@@ -179,24 +181,75 @@ std::vector<NodeCopy> UnfoldedParts::add_blocks(const Node& folded, const StageR
   const auto add = [&](const OfRank& more) {
     for (const auto& [rank, nodes] : more) std::ranges::copy(nodes, std::back_inserter(waits[rank]));
   };
+  const auto reduce = [&](const BlockParts& block, OfRank& moved) {
+    move(folded, ranks, block.reducing, factor, moved);
+    if (block.reducing.count == 0) return;
+    NodeOfRank& ends = result.reduced.emplace_back();
+    for (const auto& [rank, nodes] : moved) ends[rank] = nodes.front();
+  };
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (i == 0 || !blocks.beside) move(folded, ranks, all[i].gathering, factor, waits);
     join(folded, waits);
     const OfRank begin = waits;
     waits = compute(folded, ranks, all[i].parts, factor, begin);
     if (!blocks.beside) {
-      move(folded, ranks, all[i].reducing, factor, waits);
+      reduce(all[i], waits);
       continue;
     }
     OfRank moved = begin;
     if (i + 1 < all.size()) move(folded, ranks, all[i + 1].gathering, factor, moved);
-    if (i > 0) move(folded, ranks, all[i - 1].reducing, factor, moved);
+    if (i > 0) reduce(all[i - 1], moved);
     add(moved);
   }
-  if (blocks.beside) move(folded, ranks, all.back().reducing, factor, waits);
+  if (blocks.beside) reduce(all.back(), waits);
   join(folded, waits);
+  for (const auto& [rank, nodes] : waits) result.copies.push_back({rank, first.at(rank).front(), nodes.front()});
+  return result;
+}
+
+NodeId UnfoldedParts::add_sum(const Node& folded, const UnfoldedGroup& group, const CollectivePlan& plan, double factor,
+                              std::span<const NodeOfRank* const> waits) {
+  std::vector<NodeId> before;
+  for (const NodeOfRank* nodes : waits) {
+    for (const int rank : group.ranks) {
+      if (const auto found = nodes->find(rank); found != nodes->end()) before.push_back(found->second);
+    }
+  }
+  std::ranges::sort(before);
+  before.erase(std::ranges::unique(before).begin(), before.end());
+  return nodes_.add_collective(folded, group.id, plan, factor, before);
+}
+
+std::vector<NodeCopy> UnfoldedParts::add_with_copies(const Node& folded, const StageRanks& ranks,
+                                                     const StageReduction& reduction, double factor,
+                                                     const BesideReduction& beside) {
+  std::map<int, NodeCopy> detail;
+  const auto add = [&](const std::vector<UnfoldedGroup>& groups, const CollectivePlan& plan, const auto&... waits) {
+    NodeOfRank ends;
+    for (const UnfoldedGroup& group : groups) {
+      const NodeId first = nodes_.next();
+      const std::array<const NodeOfRank*, sizeof...(waits)> all{&waits...};
+      const NodeId last = add_sum(folded, group, plan, factor, all);
+      for (const int rank : group.ranks) {
+        ends[rank] = last;
+        detail.try_emplace(rank, NodeCopy{.rank = rank, .first = first}).first->second.last = last;
+      }
+    }
+    return ends;
+  };
+  std::vector<NodeOfRank> summed = beside.reduced;
+  const NodeOfRank nothing;
+  // What the action does not reduce itself is complete when it ends; else the buckets know when they may start.
+  NodeOfRank within = beside.reduced.empty() ? nothing : beside.computed;
+  for (const CollectivePlan& plan : reduction.shards) summed.push_back(within = add(ranks.shards, plan, within));
+  NodeOfRank over;
+  for (std::size_t i = 0; i < reduction.copies.size(); ++i) {
+    const std::size_t left = beside.computed.empty() ? 1 : reduction.copies.size() - i;
+    const NodeOfRank& own = left <= summed.size() ? summed[summed.size() - left] : nothing;
+    over = add(ranks.copies, reduction.copies[i], over, own, left == 1 ? beside.computed : nothing);
+  }
   std::vector<NodeCopy> copies;
-  for (const auto& [rank, nodes] : waits) copies.push_back({rank, first.at(rank).front(), nodes.front()});
+  for (const auto& [rank, copy] : detail) copies.push_back(copy);
   return copies;
 }
 

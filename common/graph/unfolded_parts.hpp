@@ -25,6 +25,21 @@ struct StageRanks {
   std::vector<UnfoldedGroup> shards = {};
   std::vector<UnfoldedGroup> inside = {};
   std::vector<UnfoldedGroup> across = {};
+  std::vector<UnfoldedGroup> copies = {};  // those that have the same part; none without HSDP
+};
+
+using NodeOfRank = std::map<int, NodeId>;
+
+// An action of blocks, and of each block whose gradients it reduces the end of that.
+struct UnfoldedBlocks {
+  std::vector<NodeCopy> copies = {};
+  std::vector<NodeOfRank> reduced = {};
+};
+
+// What a reduction has beside it: what its action computes last, and as in UnfoldedBlocks. Empty: nothing.
+struct BesideReduction {
+  NodeOfRank computed = {};
+  std::vector<NodeOfRank> reduced = {};
 };
 
 // What such an action does between its begin and end; R is as F.
@@ -39,8 +54,14 @@ class UnfoldedParts {
                                                 std::span<const ActionPart> parts, double factor);
 
   // Of all ranks of a stage, block by block, as common/cost/moves_in_sequence.hpp says.
-  [[nodiscard]] std::vector<NodeCopy> add_blocks(const Node& folded, const StageRanks& ranks,
-                                                 const ActionBlocks& blocks, double factor);
+  [[nodiscard]] UnfoldedBlocks add_blocks(const Node& folded, const StageRanks& ranks, const ActionBlocks& blocks,
+                                          double factor);
+
+  // The sums in each of HSDP's copies, and those over the copies, as StageReduction says; with nothing beside them one
+  // after the other.
+  [[nodiscard]] std::vector<NodeCopy> add_with_copies(const Node& folded, const StageRanks& ranks,
+                                                      const StageReduction& reduction, double factor,
+                                                      const BesideReduction& beside);
 
   // Collectives of all ranks of a stage, one after the other; each of a rank's groups goes on by itself.
   [[nodiscard]] std::vector<NodeCopy> add_moves(const Node& folded, const StageRanks& ranks,
@@ -64,6 +85,10 @@ class UnfoldedParts {
   // A block's computing behind one node of each rank.
   [[nodiscard]] OfRank compute(const Node& folded, const StageRanks& ranks, std::span<const ActionPart> parts,
                                double factor, const OfRank& begin);
+
+  // Of one group, behind what its ranks wait for.
+  [[nodiscard]] NodeId add_sum(const Node& folded, const UnfoldedGroup& group, const CollectivePlan& plan,
+                               double factor, std::span<const NodeOfRank* const> waits);
 
   UnfoldedNodes& nodes_;
   const CollectiveTable& collectives_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "common/block_cost/block_costs.hpp"
 #include "common/cost/block_quantisation.hpp"
@@ -134,11 +135,45 @@ Seconds last_backward_time(const ComputeCost& cost, bool weight_gradient_last) {
 
 std::vector<BlockGradients> gradients_of(std::span<const ComputeCost> blocks, bool weight_gradient_last) {
   std::vector<BlockGradients> made;
+  std::vector<Seconds> reduced;  // of blocks whose copies add up what they reduce beside the next one's computing
+  const auto sums_copies = [](const ComputeCost& block) {
+    const DataMoves& moves = block.data_moves;
+    return moves.beside && moves.reduced > Bytes{} && moves.replicated > Bytes{};
+  };
+  if (std::ranges::any_of(blocks, sums_copies)) reduced = reduced_at(blocks, weight_gradient_last);
   for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
-    made.push_back({last_backward_time(*block, weight_gradient_last), reduced_bytes(*block)});
+    BlockGradients& gradients =
+        made.emplace_back(BlockGradients{last_backward_time(*block, weight_gradient_last), reduced_bytes(*block)});
+    if (!sums_copies(*block)) continue;
+    gradients.own = block->data_moves.accumulated;
+    gradients.reduced = reduced[made.size() - 1];
   }
   return made;
 }
+
+namespace {
+
+// Over HSDP's copies: of each block that reduces its gradients itself, and of each of what is reduced once a step in
+// `bucket` bytes.
+void sum_copies_in_turn(StageReduction& reduction, std::span<const BlockGradients> made, Bytes replicated, Bytes bucket,
+                        const std::function<CollectivePlan(double)>& sum_of) {
+  Bytes once = replicated;
+  Bytes all;
+  for (const BlockGradients& block : made) {
+    all += block.bytes;
+    if (block.own == Bytes{}) continue;
+    reduction.reduced.push_back(block.reduced);
+    reduction.copies.push_back(sum_of(static_cast<double>(block.own.value)));
+    once -= block.own;
+  }
+  if (all == Bytes{}) return;
+  const double part = static_cast<double>(once.value) / static_cast<double>(all.value);
+  for (const FullBuckets& of_block : full_buckets(made, bucket)) {
+    reduction.copies.push_back(repeated(sum_of(static_cast<double>(of_block.bytes.value) * part), of_block.count));
+  }
+}
+
+}  // namespace
 
 StageReduction reduction_of(const Plan& plan, std::span<const BlockGradients> made, Bytes replicated, int stage,
                             const StageGroups& groups) {
@@ -150,15 +185,21 @@ StageReduction reduction_of(const Plan& plan, std::span<const BlockGradients> ma
                                {plan.training.precision, plan.software.gradients, groups.reduction}, groups.data);
   Bytes all;
   for (const BlockGradients& block : made) all += block.bytes;
-  if (reduces_beside_backward(plan, stage)) {
-    reduction.shards = bucketed_reduction([&](Bytes bytes) { return collectives.reduction(bytes); }, made,
-                                          bucket_bytes(plan.software, group.ranks));
+  const bool beside = reduces_beside_backward(plan, stage);
+  const Bytes bucket = bucket_bytes(plan.software, group.ranks);
+  if (beside) {
+    reduction.shards = bucketed_reduction([&](Bytes bytes) { return collectives.reduction(bytes); }, made, bucket);
   } else if (all > Bytes{} || !reduces_in_actions(plan.layout)) {
     reduction.shards = {collectives.reduction(all)};
   }
-  if (replicated > Bytes{}) {
-    reduction.copies = {
-        fastest_collective(machine, Collective::all_reduce, static_cast<double>(replicated.value), groups.copies)};
+  if (replicated == Bytes{}) return reduction;
+  const auto sum_of = [&](double bytes) {
+    return fastest_collective(machine, Collective::all_reduce, bytes, groups.copies);
+  };
+  if (sums_copies_beside_backward(plan, stage)) {
+    sum_copies_in_turn(reduction, made, replicated, beside ? bucket : all, sum_of);
+  } else {
+    reduction.copies = {sum_of(static_cast<double>(replicated.value))};
   }
   return reduction;
 }
@@ -174,6 +215,12 @@ GroupPlacement reduction_placement(const Plan& plan, int rank) {
 bool reduces_beside_backward(const Plan& plan, int stage) {
   if (reduces_in_actions(plan.layout)) return false;  // what is left is complete at the step's end
   return plan.software.data_overlap && (stage == 0 || !plan.software.data_bucket.first_stage_only);
+}
+
+bool sums_copies_beside_backward(const Plan& plan, int stage) {
+  const Software& software = plan.software;
+  if (!software.copies_overlap) return false;
+  return reduces_in_actions(plan.layout) ? software.data_overlap : reduces_beside_backward(plan, stage);
 }
 
 void require_sharding_possible(const Plan& plan) {

@@ -33,12 +33,9 @@ namespace plumb {
 // In the order of the backward.
 [[nodiscard]] std::vector<BlockGradients> gradients_of(std::span<const ComputeCost> blocks, bool weight_gradient_last);
 
-// Of what is reduced once a step: over the ranks that share a copy, beside the last backward where the software does
-// so, and then of `replicated` bytes over HSDP's copies.
-struct StageReduction {
-  std::vector<CollectivePlan> shards = {};
-  std::vector<CollectivePlan> copies = {};
-};
+// Of what is reduced once a step: over the ranks that share a copy, and of `replicated` bytes over HSDP's copies;
+// beside the last backward where the software does so. Groups count as if nothing else ran: what the sums over copies
+// and those inside a copy take of each other, where both go over the same NICs, is left to the simulation of all ranks.
 [[nodiscard]] StageReduction reduction_of(const Plan& plan, std::span<const BlockGradients> made, Bytes replicated,
                                           int stage, const StageGroups& groups);
 

@@ -147,6 +147,7 @@ static void fields(Archive& archive, Software& x) {
   archive("scattered_messages", x.scattered_messages);
   archive("data_overlap", x.data_overlap);
   archive.unless_usual("data_bucket", x.data_bucket);
+  archive.unless_usual("copies_overlap", x.copies_overlap);
   archive("optimizer_bytes", x.optimizer_bytes);
   archive("gradients", x.gradients);
   archive("exchange", x.exchange);

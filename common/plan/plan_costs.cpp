@@ -186,8 +186,8 @@ ComputeCost cost_of_stage(const Plan& plan, std::span<const ComputeCost> blocks,
   const bool weight_last = groups.weight_gradient_last.at(static_cast<std::size_t>(stage));
   const StageReduction reduction =
       reduction_of(plan, gradients_of(blocks, weight_last), sum.data_moves.replicated, stage, groups);
-  const Seconds beside = reduces_beside_backward(plan, stage) ? last_backward_time(sum, weight_last) : Seconds{};
-  sum.gradient_reduction = exposed(reduction.shards, beside) + time_of(reduction.copies);
+  const bool beside = reduces_beside_backward(plan, stage) || !reduction.reduced.empty();
+  sum.gradient_reduction = exposed(reduction, beside ? last_backward_time(sum, weight_last) : Seconds{});
   if (sum.gathered_bytes > Bytes{}) {
     sum.weight_gathering = time_of(gathering_of(plan, sum.gathered_bytes, groups.data.all));
   }
@@ -304,17 +304,15 @@ std::vector<CollectivePlan> planned_gathering(const Plan& plan, int stage) {
   return {gathering_of(plan, gathered, reduction_placement(plan, rank))};
 }
 
-Reductions planned_reductions(const Plan& plan) {
+std::vector<StageReduction> planned_reductions(const Plan& plan) {
   const bool apart = has_stage_data(plan.layout);
   const std::vector<std::vector<BlockGradients>> made = gradients_in_backward(plan);
   StageGroups groups = stage_groups(plan, 0);
-  Reductions all;
+  std::vector<StageReduction> all;
   for (int stage = 0; stage < stages(plan.schedule); ++stage) {
     const auto at = static_cast<std::size_t>(stage);
     if (apart) groups.data = {.all = reduction_placement(plan, plan.schedule.rank_of_stage[at])};
-    StageReduction own = reduction_of(plan, made[at], plan.costs.stages[at].data_moves.replicated, stage, groups);
-    all.shards.push_back(std::move(own.shards));
-    all.copies.push_back(std::move(own.copies));
+    all.push_back(reduction_of(plan, made[at], plan.costs.stages[at].data_moves.replicated, stage, groups));
   }
   return all;
 }

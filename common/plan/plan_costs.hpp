@@ -81,6 +81,8 @@ struct StageGroups {
 // Whether the software reduces the stage's gradients over its data-parallel ranks beside its last backward; else as one
 // bucket behind it.
 [[nodiscard]] bool reduces_beside_backward(const Plan& plan, int stage);
+// The same of what HSDP's copies add up: behind each sum within a copy, also of gradients that actions reduce.
+[[nodiscard]] bool sums_copies_beside_backward(const Plan& plan, int stage);
 
 // Of each stage its blocks in the order of the backward. Of a plan with measured costs, which are of whole stages, a
 // stage is one block; so it is where nothing is reduced beside a backward.
@@ -89,12 +91,8 @@ struct StageGroups {
 // Of each stage the all-reduces of its gradients, reduce-scatters where states are shared out
 // (common/cost/gradient_buckets.hpp), from its last backward's start where they overlap it; none without data
 // parallelism. Of a plan with measured costs, which are of whole stages, all buckets wait for the whole backward.
-// Behind them the all-reduces over HSDP's copies; none without HSDP.
-struct Reductions {
-  std::vector<std::vector<CollectivePlan>> shards = {};
-  std::vector<std::vector<CollectivePlan>> copies = {};
-};
-[[nodiscard]] Reductions planned_reductions(const Plan& plan);
+// With the all-reduces over HSDP's copies; none without HSDP.
+[[nodiscard]] std::vector<StageReduction> planned_reductions(const Plan& plan);
 // Of a stage the all-gather of its updated weights; none where each rank updates all.
 [[nodiscard]] std::vector<CollectivePlan> planned_gathering(const Plan& plan, int stage);
 

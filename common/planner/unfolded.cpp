@@ -183,7 +183,7 @@ UnfoldingDetails unfolding_details(const Plan& plan) {
                            .collectives = CollectiveTable(machine_in_training(scenario_of(plan)),
                                                           tensor_placement(plan.layout, plan.cluster)),
                            .slices = plan.schedule.slices};
-  const Reductions reductions = planned_reductions(plan);
+  const std::vector<StageReduction> reductions = planned_reductions(plan);
   const bool divides = plan.layout.tensor.degree > 1 && !has_stage_data(plan.layout);
   std::vector<StagePrograms> programs;  // by slice
   if (divides) {
@@ -194,16 +194,15 @@ UnfoldingDetails unfolding_details(const Plan& plan) {
   for (int stage = 0; stage < stages(plan.schedule); ++stage) {
     for (int slice = 0; slice < details.slices; ++slice) {
       StageParts parts;
+      if (!programs.empty()) {
+        parts = parts_of_stage(plan, programs[static_cast<std::size_t>(slice)], stage, slice, details.collectives);
+      }
       if (in_actions) {
         const StagePrograms* own = programs.empty() ? nullptr : &programs[static_cast<std::size_t>(slice)];
         parts.blocks = action_blocks(plan, stage_blocks(blocks, plan.split, stage), slice,
                                      BlockComputing(own, stage, details.collectives));
       }
-      if (!programs.empty()) {
-        parts = parts_of_stage(plan, programs[static_cast<std::size_t>(slice)], stage, slice, details.collectives);
-      }
-      parts.reduction = reductions.shards[static_cast<std::size_t>(stage)];
-      parts.replication = reductions.copies[static_cast<std::size_t>(stage)];
+      parts.reduction = reductions[static_cast<std::size_t>(stage)];
       parts.gathering = planned_gathering(plan, stage);
       details.stages.push_back(std::move(parts));
     }

@@ -28,11 +28,14 @@ void require_none(const Plan& plan, std::span<const Missing> all) {
   }
 }
 
-// Of ZeRO++. Of a tensor group one device has other blocks than its ranks: there is nothing to check them against.
+// Of ZeRO++, and of HSDP's copies. Of a tensor group one device has other blocks than its ranks: there is nothing to
+// check them against.
 void require_executed_sharding(const Plan& plan, const SessionOptions& options) {
   const DataLayout& data = plan.layout.data;
   const bool tensor = plan.layout.tensor.degree > 1;
   const bool exchanges = data.quantized_gradients > 0;
+  const bool copies_beside = data.sharding == Sharding::hsdp && data.replicate > 1 && plan.software.data_overlap &&
+                             plan.software.copies_overlap;
   const std::array all{
       Missing{has_zero_plus_plus(data) && options.device != "cpu", "ZeRO++ on devices",
               "data: {sharding: zero3}, or --device cpu"},
@@ -41,7 +44,8 @@ void require_executed_sharding(const Plan& plan, const SessionOptions& options) 
       Missing{exchanges && !data.reduces_each_microbatch, "reducing gradients once a step as int4",
               "data: {reduce: each_microbatch}, or without quantized_gradients"},
       Missing{(data.quantized_weights || exchanges) && tensor, "int8 or int4 with a tensor degree",
-              "tensor: {degree: 1}, or secondary_shard alone"}};
+              "tensor: {degree: 1}, or secondary_shard alone"},
+      Missing{copies_beside, "adding up over HSDP's copies beside the backward", "software: {copies_overlap: false}"}};
   require_none(plan, all);
 }
 

@@ -55,9 +55,10 @@ TEST_CASE("ranks of one stage that share NICs and uplinks have what their folded
 
 TEST_CASE("weights that actions gather, and gradients that they reduce, are flows beside computing, folded or not") {
   for (const char* sharding : {"fsdp", "zero2", "{kind: hsdp, shard: 8}", "fsdp, reshard_after_forward: false"}) {
-    for (const bool overlap : {false, true}) {
+    for (const char* overlap :
+         {"data_overlap: false", "data_overlap: true", "data_overlap: true, copies_overlap: true"}) {
       LayoutCase c{.nodes = 2, .pipeline = 1, .data = 16, .batch = 2, .sharding = sharding};
-      c.software = overlap ? "{like: plumb, data_overlap: true}" : "{like: plumb, data_overlap: false}";
+      c.software = "{like: plumb, " + std::string(overlap) + "}";
       INFO(sharding << " " << overlap);
       const Plan plan = plan_of(c);
       CHECK(unfolded_seconds(plan) == Approx(folded_seconds(plan)).epsilon(1e-6));

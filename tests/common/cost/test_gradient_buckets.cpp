@@ -85,6 +85,57 @@ TEST_CASE("buckets follow one another, each when its last gradient is there") {
   }
 }
 
+namespace {
+
+CollectivePlan lasting(double seconds) {
+  CollectivePlan plan{.count = 1};
+  plan.phases.front().time = {seconds};
+  return plan;
+}
+
+std::vector<CollectivePlan> lasting(const std::vector<double>& seconds) {
+  std::vector<CollectivePlan> plans;
+  for (const double each : seconds) plans.push_back(lasting(each));
+  return plans;
+}
+
+}  // namespace
+
+// Two blocks of 3 s, a bucket each, 2 s within a copy: the first is there at 5, the second at 8. Over the copies 4 s
+// and 1 s: 5 to 9 and 9 to 10 of a backward of 6. As one of 5 s, from 8 to 13. Of a first one of 12 s, from 5 to 17
+// and 18. If the actions reduce them, the second one's with their end: 3 to 7 and 7 to 8; with 2 s for what they do not
+// reduce, which is there at 8, and 3 s over copies: 8 to 11.
+TEST_CASE("two buckets over copies by hand") {
+  const Machine one = [] {
+    Machine made = machine(0);
+    made.collective_bandwidth.value = {0.75e9};  // a reduce-scatter over four of 2 GB takes 2 s
+    return made;
+  }();
+  const Bytes bytes{2'000'000'000};
+  StageReduction reduction{.shards =
+                               bucketed_reduction(one, Collective::reduce_scatter, group,
+                                                  std::vector<BlockGradients>{{{3}, bytes}, {{3}, bytes}}, bytes)};
+  CHECK(exposed(reduction, {6}).value == Approx(2));
+  reduction.copies = lasting({4, 1});
+  CHECK(exposed(reduction, {6}).value == Approx(4));
+  reduction.copies = lasting({1, 4});
+  CHECK(exposed(reduction, {6}).value == Approx(6));
+  reduction.copies = lasting(std::vector<double>{5});
+  CHECK(exposed(reduction, {6}).value == Approx(7));
+  reduction.copies = lasting({12, 1});
+  CHECK(exposed(reduction, {6}).value == Approx(12));
+  StageReduction in_actions{.reduced = {{3}, {6}}, .copies = lasting({4, 1})};
+  CHECK(exposed(in_actions, {6}).value == Approx(2));
+  in_actions.shards = lasting(std::vector<double>{2});
+  in_actions.copies = lasting({4, 1, 3});
+  CHECK(exposed(in_actions, {6}).value == Approx(5));
+}
+
+TEST_CASE("with nothing beside it a sum over copies stands behind the one within a copy") {
+  CHECK(exposed({.shards = lasting(std::vector<double>{2}), .copies = lasting(std::vector<double>{5})}, {}) ==
+        Seconds{7});
+}
+
 TEST_CASE("buckets of so many parameters grow with the ranks, and are in the bytes of the main gradients") {
   Software software{.data_bucket = {.parameters = 40'000'000, .parameters_per_rank = 1'000'000, .bytes = {}}};
   CHECK(bucket_bytes(software, 8) == Bytes{160'000'000});

@@ -53,6 +53,14 @@ TEST_CASE("three blocks by hand") {
   CHECK(stage.data_moves.reducing.value == 9);
 }
 
+// The same three: in B block 2's gradients at 5 + 2 + 1 = 8, block 1's at 12 + 5 = 17, block 0's with its end; in W at
+// 1 + 1, 3 + 5 and 11.
+TEST_CASE("when three blocks are reduced, by hand") {
+  const std::vector<ComputeCost> blocks{block(3, 1, 3, 0, 2, 3), block(1, 6, 2, 1, 4, 5), block(5, 2, 1, 0, 1, 1)};
+  CHECK(reduced_at(blocks, false) == std::vector<Seconds>{{8}, {17}, {20}});
+  CHECK(reduced_at(blocks, true) == std::vector<Seconds>{{2}, {8}, {11}});
+}
+
 TEST_CASE("any blocks take as long as two streams that go one block ahead") {
   std::mt19937 random(5);
   std::uniform_real_distribution<double> time(0, 4);
@@ -83,6 +91,8 @@ TEST_CASE("any blocks take as long as two streams that go one block ahead") {
     CHECK(stage.input_gradient.value == Approx(simulated(input, gather_back, {})));
     CHECK(stage.weight_gradient.value == Approx(simulated(weight, {}, reduce)));
     CHECK(backward_time(stage).value == Approx(simulated(both, gather_back, reduce)));
+    CHECK(reduced_at(blocks, false).back().value == Approx(backward_time(stage).value));
+    CHECK(reduced_at(blocks, true).back().value == Approx(stage.weight_gradient.value));
     CHECK(stage.hidden_in_backward.value >= 0);
   }
 }

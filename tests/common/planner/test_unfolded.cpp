@@ -147,7 +147,7 @@ TEST_CASE("a reduction that the last backward hides is whole, and starts when th
   const ScheduleGraph folded = build_graph(lowered, plan.costs);
   const UnfoldedGraph unfolded = unfolded_graph(plan, folded);
   const Evaluation evaluation = evaluate(unfolded.graph);
-  const Seconds whole = time_of(unfolding_details(plan).stages[0].reduction);
+  const Seconds whole = time_of(unfolding_details(plan).stages[0].reduction.shards);
   REQUIRE(plan.costs.stages[0].gradient_reduction < whole);
   const NodeId last = folded.rank_order[0][folded.rank_order[0].size() - 2];  // before the optimizer's step
   REQUIRE(folded.nodes[last].action.kind == ActionKind::backward);

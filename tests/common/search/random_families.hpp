@@ -54,6 +54,7 @@ cluster: {machine: dgx-a100, nodes: 8, ranks: 1}
     software.recompute_unit = coin() ? RecomputeUnit::layer : RecomputeUnit::stage;
     software.flash_attention = coin();
     software.data_overlap = coin();
+    software.copies_overlap = coin();
     software.scattered_messages = coin();
     software.hidden_in_pairs = number(0, 3) == 0 ? 0.5 : 0;
     software.step_overhead = {coin() ? 5e-3 : 0.0};

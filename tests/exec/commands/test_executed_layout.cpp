@@ -49,6 +49,15 @@ TEST_CASE("pipelines and plain data parallelism are executed, and what else ther
     sharded.training.lora = Lora{.rank = 2};
     CHECK(refusal(sharded).empty());
   }
+  Plan copies = tiny_plan({.data = 4});
+  copies.layout.data = {.degree = 4, .sharding = Sharding::hsdp, .shard = 2, .replicate = 2};
+  copies.software.copies_overlap = true;
+  CHECK(refusal(copies).empty());
+  copies.software.data_overlap = true;
+  CHECK_THAT(refusal(copies), ContainsSubstring("HSDP's copies beside the backward is not executed yet") &&
+                                  ContainsSubstring("software: {copies_overlap: false}"));
+  copies.software.copies_overlap = false;
+  CHECK(refusal(copies).empty());
   Plan by_stage = plan;
   by_stage.layout.stage_data = {2, 1};
   CHECK_THAT(refusal(by_stage), ContainsSubstring("all stages have one data degree"));
