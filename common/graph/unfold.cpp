@@ -157,6 +157,9 @@ class Unfolder {
         const Node& node = folded_.nodes[next];
         if (!is_folded(node) || node.action.kind != ActionKind::reduce_gradient) continue;
         const StageReduction& reduction = of_stage(node.action).reduction;
+        // What else it waits for, a tied table's sum, the folded one has before all that the action does not hide.
+        const bool alone = folded_.predecessor_count[next] == 1 && action.action.stage == node.action.stage;
+        if (!reduction.copies.empty() && !alone) continue;
         const Seconds whole = time_of(reduction.shards) + time_of(reduction.copies);
         const double tolerance = equal * whole.value;
         const bool hidden = (whole - node.duration).value > tolerance;

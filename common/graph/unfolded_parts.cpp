@@ -216,7 +216,7 @@ NodeId UnfoldedParts::add_sum(const Node& folded, const UnfoldedGroup& group, co
     }
   }
   std::ranges::sort(before);
-  before.erase(std::ranges::unique(before).begin(), before.end());
+  before.erase(std::unique(before.begin(), before.end()), before.end());
   return nodes_.add_collective(folded, group.id, plan, factor, before);
 }
 

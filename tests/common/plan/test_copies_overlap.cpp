@@ -152,17 +152,19 @@ TEST_CASE("folded and unfolded ranks take the same time where copies are added u
         one_of(std::vector<std::string>{by_bucket, by_block, ", reshard_after_forward: true, reduce: last_microbatch",
                                         ", reshard_after_forward: false, reduce: each_microbatch"});
     const int pipeline = one_of(std::vector{1, 2});
-    const std::string schedule = one_of(std::vector<std::string>{"1f1b", "zb-h1", "gpipe"});
+    const std::string schedule =
+        one_of(std::vector<std::string>{"1f1b", "zb-h1", "gpipe", "{name: interleaved-1f1b, chunks: 2}"});
     LayoutCase c = over_copies(flags, one_of(std::vector<std::string>{"0.3 GB/s", "2 GB/s", "20 GB/s"}), pipeline,
                                pipeline == 1 ? "1f1b" : schedule);
     c.sharding = one_of(std::vector<std::string>{"{kind: hsdp, shard: 4}", "{kind: hsdp, replicate: 2}"}) + flags;
     c.data = one_of(std::vector{8, 16});
     c.tensor = one_of(std::vector{1, 2});
     c.nodes = 8;
+    c.tied = one_of(std::vector{0, 1}) == 1;
     c.batch = 4;
     const std::string bucket = one_of(std::vector<std::string>{"3 MB", "90 MB", "400 MB"});
     c.software = adding_up(true, bucket);
-    CAPTURE(c.sharding, c.schedule, pipeline, c.tensor, c.data, bucket, c.machine);
+    CAPTURE(c.sharding, c.schedule, pipeline, c.tensor, c.data, c.tied, bucket, c.machine);
     const Plan plan = plan_of(c);
     const auto [folded, unfolded] = folded_and_unfolded(plan);
     CHECK(unfolded.value == Approx(folded.value).epsilon(1e-9));
