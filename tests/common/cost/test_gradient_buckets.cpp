@@ -112,9 +112,11 @@ TEST_CASE("two buckets over copies by hand") {
     return made;
   }();
   const Bytes bytes{2'000'000'000};
-  StageReduction reduction{.shards =
-                               bucketed_reduction(one, Collective::reduce_scatter, group,
-                                                  std::vector<BlockGradients>{{{3}, bytes}, {{3}, bytes}}, bytes)};
+  const auto scatter = [&](Bytes of) {
+    return fastest_collective(one, Collective::reduce_scatter, static_cast<double>(of.value), group);
+  };
+  StageReduction reduction{
+      .shards = bucketed_reduction(scatter, std::vector<BlockGradients>{{{3}, bytes}, {{3}, bytes}}, bytes)};
   CHECK(exposed(reduction, {6}).value == Approx(2));
   reduction.copies = lasting({4, 1});
   CHECK(exposed(reduction, {6}).value == Approx(4));

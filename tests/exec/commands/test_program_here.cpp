@@ -272,8 +272,8 @@ TEST_CASE("Ctrl-C during a calibration ends with status 3 and one line, and writ
   };
   const auto before = handler();
   auto calibrating = std::async(std::launch::async, [&] {
-    return run_here({"calibrate", std::string(PLUMB_SOURCE_DIR) + "/scenarios/hybrid-4-ranks.yaml", "--rounds", "1000",
-                     "-o", profile});
+    return run_here(
+        {"calibrate", PLUMB_SOURCE_DIR "/scenarios/hybrid-4-ranks.yaml", "--rounds", "1000", "-o", profile});
   });
   wait_until([&] { return handler() != before; });
   ::kill(::getpid(), SIGINT);

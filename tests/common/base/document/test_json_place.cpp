@@ -47,7 +47,7 @@ TEST_CASE("a byte of zero is no end of JSON") {
   using namespace std::string_literals;
   CHECK(parse_json("{\"a\": 1}\n", "x") == Json{{"a", 1}});
   for (const std::string& text : {"{\"a\": 1}\n\0"s, "{\"a\": 1}\n\0garbage"s, "{\"a\":\n\0 1}"s}) {
-    CHECK_THROWS_WITH(parse_json(text, "x"), StartsWith("x:2:1: not JSON: a byte of zero"));
+    CHECK_THROWS_WITH(parse_json(text, "x"), Catch::Matchers::StartsWith("x:2:1: not JSON: a byte of zero"));
   }
 }
 
