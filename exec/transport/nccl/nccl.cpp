@@ -314,7 +314,7 @@ class NcclTransport final : public Transport {
 
   // Both sides know that a message is empty.
   ncclResult_t put_parts(const std::vector<Part>& parts, const NcclCommunicators::Member& member) {
-    const cudaStream_t stream = member.native();
+    auto* const stream = static_cast<cudaStream_t>(member.stream->native());
     for (const auto& [operation, payload] : parts) {
       if (payload.size == 0) continue;
       const int peer = position_of(operation->peer);

@@ -23,97 +23,76 @@ ncclDataType_t nccl_type(ElementType type) {
 
 ncclRedOp_t nccl_reduction(Reduction reduction) { return reduction == Reduction::maximum ? ncclMax : ncclSum; }
 
-// What NCCL's calls of one collective have in common.
-class Calls {
- public:
-  Calls(const NcclFunctions& nccl, const CollectiveCall& call, const NcclCommunicators::Member& member)
-      : nccl_(nccl),
-        type_(nccl_type(call.type)),
-        reduction_(nccl_reduction(call.reduction)),
-        communicator_(member.communicator),
-        stream_(member.native()) {}
-
-  [[nodiscard]] ncclResult_t all_reduce(const void* input, void* output, std::size_t count) const {
-    return nccl_.all_reduce(input, output, count, type_, reduction_, communicator_, stream_);
-  }
-  [[nodiscard]] ncclResult_t all_gather(const void* input, void* output, std::size_t count) const {
-    return nccl_.all_gather(input, output, count, type_, communicator_, stream_);
-  }
-  [[nodiscard]] ncclResult_t reduce_scatter(const void* input, void* output, std::size_t count) const {
-    return nccl_.reduce_scatter(input, output, count, type_, reduction_, communicator_, stream_);
-  }
-  [[nodiscard]] ncclResult_t broadcast(const void* input, void* output, std::size_t count, int root) const {
-    return nccl_.broadcast(input, output, count, type_, root, communicator_, stream_);
-  }
-  [[nodiscard]] ncclResult_t reduce(const void* input, void* output, std::size_t count, int root) const {
-    return nccl_.reduce(input, output, count, type_, reduction_, root, communicator_, stream_);
-  }
-  // To the same rank and from it.
-  [[nodiscard]] ncclResult_t exchange(const void* input, void* output, std::size_t count, int peer) const {
-    const ncclResult_t result = nccl_.send(input, count, type_, peer, communicator_, stream_);
-    return result != ncclSuccess ? result : nccl_.receive(output, count, type_, peer, communicator_, stream_);
-  }
-
- private:
-  const NcclFunctions& nccl_;
-  ncclDataType_t type_;
-  ncclRedOp_t reduction_;
-  ncclComm_t communicator_;
-  cudaStream_t stream_;
-};
-
 // Parts that are not equal, one by one: NCCL's own collectives have none such, and ProcessGroupNCCL of PyTorch
 // (torch/csrc/distributed/c10d) does the same.
-ncclResult_t put_parts(const Calls& calls, const CollectiveCall& call, const CollectiveValue& value,
-                       std::size_t ranks) {
+ncclResult_t put_parts(const NcclFunctions& nccl, const CollectiveCall& call, const CollectiveValue& value,
+                       const NcclCommunicators::Member& member, std::size_t ranks) {
+  auto* const stream = static_cast<cudaStream_t>(member.stream->native());
+  const ncclDataType_t type = nccl_type(call.type);
   for (std::size_t part = 0; part < ranks; ++part) {
     const std::size_t count = elements_of_part(value.count, ranks, part);
-    if (count == 0) continue;
     std::byte* const at =
         value.data + begin_of_part(value.count, ranks, part) * static_cast<std::size_t>(element_bytes(call.type));
     const int root = static_cast<int>(part);
     const ncclResult_t result =
-        call.kind == Collective::all_gather ? calls.broadcast(at, at, count, root) : calls.reduce(at, at, count, root);
+        count == 0 ? ncclSuccess
+        : call.kind == Collective::all_gather
+            ? nccl.broadcast(at, at, count, type, root, member.communicator, stream)
+            : nccl.reduce(at, at, count, type, nccl_reduction(call.reduction), root, member.communicator, stream);
     if (result != ncclSuccess) return result;
   }
   return ncclSuccess;
 }
 
-ncclResult_t put_value(const Calls& calls, const CollectiveCall& call, const CollectiveValue& value, std::size_t rank,
-                       std::size_t ranks) {
-  if (call.kind == Collective::all_reduce) return calls.all_reduce(value.data, value.data, value.count);
+ncclResult_t put_value(const NcclFunctions& nccl, const CollectiveCall& call, const CollectiveValue& value,
+                       const NcclCommunicators::Member& member, std::size_t ranks) {
+  auto* const stream = static_cast<cudaStream_t>(member.stream->native());
+  const ncclDataType_t type = nccl_type(call.type);
+  const ncclComm_t communicator = member.communicator;
+  const ncclRedOp_t reduction = nccl_reduction(call.reduction);
+  if (call.kind == Collective::all_reduce) {
+    return nccl.all_reduce(value.data, value.data, value.count, type, reduction, communicator, stream);
+  }
   if (call.kind != Collective::all_gather && call.kind != Collective::reduce_scatter) return ncclInvalidArgument;
-  if (value.count % ranks != 0) return put_parts(calls, call, value, ranks);
+  if (value.count % ranks != 0) return put_parts(nccl, call, value, member, ranks);
   const std::size_t each = value.count / ranks;
-  std::byte* const own = value.data + rank * each * static_cast<std::size_t>(element_bytes(call.type));
-  return call.kind == Collective::all_gather ? calls.all_gather(own, value.data, each)
-                                             : calls.reduce_scatter(value.data, own, each);
+  std::byte* const own =
+      value.data + static_cast<std::size_t>(member.rank) * each * static_cast<std::size_t>(element_bytes(call.type));
+  return call.kind == Collective::all_gather
+             ? nccl.all_gather(own, value.data, each, type, communicator, stream)
+             : nccl.reduce_scatter(value.data, own, each, type, reduction, communicator, stream);
 }
 
 }  // namespace
 
 ncclResult_t put_collective(const NcclFunctions& nccl, const CollectiveCall& call,
                             const NcclCommunicators::Member& member, std::size_t ranks) {
-  const Calls calls(nccl, call, member);
+  auto* const stream = static_cast<cudaStream_t>(member.stream->native());
+  const ncclDataType_t type = nccl_type(call.type);
+  const ncclComm_t communicator = member.communicator;
+  const ncclRedOp_t reduction = nccl_reduction(call.reduction);
   for (const CollectiveValue& value : call.bucket) {
-    const ncclResult_t result = put_value(calls, call, value, static_cast<std::size_t>(member.rank), ranks);
+    const ncclResult_t result = put_value(nccl, call, value, member, ranks);
     if (result != ncclSuccess) return result;
   }
   if (!call.bucket.empty()) return ncclSuccess;
   switch (call.kind) {
     case Collective::all_reduce:
-      return calls.all_reduce(call.input, call.output, call.count);
+      return nccl.all_reduce(call.input, call.output, call.count, type, reduction, communicator, stream);
     case Collective::all_gather:
-      return calls.all_gather(call.input, call.output, call.count);
+      return nccl.all_gather(call.input, call.output, call.count, type, communicator, stream);
     case Collective::reduce_scatter:
-      return calls.reduce_scatter(call.input, call.output, call.count);
+      return nccl.reduce_scatter(call.input, call.output, call.count, type, reduction, communicator, stream);
     case Collective::broadcast:
-      return calls.broadcast(call.input, call.output, call.count, call.root);
+      return nccl.broadcast(call.input, call.output, call.count, type, call.root, communicator, stream);
     case Collective::all_to_all: {
       const std::size_t part = call.count * static_cast<std::size_t>(element_bytes(call.type));
       for (std::size_t peer = 0; peer < ranks; ++peer) {
-        const ncclResult_t result =
-            calls.exchange(call.input + peer * part, call.output + peer * part, call.count, static_cast<int>(peer));
+        const int other = static_cast<int>(peer);
+        ncclResult_t result = nccl.send(call.input + peer * part, call.count, type, other, communicator, stream);
+        if (result == ncclSuccess) {
+          result = nccl.receive(call.output + peer * part, call.count, type, other, communicator, stream);
+        }
         if (result != ncclSuccess) return result;
       }
       return ncclSuccess;

@@ -20,7 +20,6 @@ class NcclCommunicators {
     int rank = 0;   // NCCL's: the position in the list's ranks
     ncclComm_t communicator = {};
     std::unique_ptr<Stream> stream;
-    [[nodiscard]] cudaStream_t native() const { return static_cast<cudaStream_t>(stream->native()); }
   };
 
   // `control` is asked meanwhile whether the run has been stopped.
