@@ -13,8 +13,8 @@ namespace plumb::sim {
 Platform platform_of(const PipelineCosts& costs, int ranks) {
   if (!costs.boundaries.empty()) {
     // Each boundary has a way of its own, whose time is all delay here.
-    const TransferCost endless{.latency = {}, .bandwidth = {std::numeric_limits<double>::infinity()}};
-    return {.ranks = ranks, .ranks_per_machine = 1, .inside = endless, .outside = endless};
+    const TransferCost unlimited{.latency = {}, .bandwidth = {std::numeric_limits<double>::infinity()}};
+    return {.ranks = ranks, .ranks_per_machine = 1, .inside = unlimited, .outside = unlimited};
   }
   return {.ranks = ranks,
           .ranks_per_machine = costs.ranks_per_machine,
