@@ -53,13 +53,13 @@ class Unfolder {
       if (layout.data.sharding != Sharding::hsdp) continue;
       groups_.back().copies = groups_of(own, [&](int rank) { return replicate_group(layout, rank); });
     }
+    result_.copies.resize(folded_.nodes.size());
+    gates_.resize(folded_.nodes.size());
+    find_hidden_reductions();
   }
 
   UnfoldedGraph build(const UnfoldedSize& expected) {
     nodes_.reserve(expected.nodes, expected.edges);
-    result_.copies.resize(folded_.nodes.size());
-    gates_.resize(folded_.nodes.size());
-    find_hidden_reductions();
     for (const NodeId id : folded_.topological_order) {
       if (has_gate_[id]) add_gates(id);
       add_node(id);
@@ -78,9 +78,6 @@ class Unfolder {
 
   // Nodes that are alike become alike: one of each sort is counted.
   UnfoldedSize size() {
-    result_.copies.resize(folded_.nodes.size());
-    gates_.resize(folded_.nodes.size());
-    find_hidden_reductions();
     std::map<Sort, UnfoldedSize> known;
     UnfoldedSize all{.folded = static_cast<std::int64_t>(folded_.nodes.size())};
     std::vector<std::int64_t> copies(folded_.nodes.size());

@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "common/layout/sharding.hpp"
+#include "common/plan/plan_costs.hpp"
 #include "exec/stage/supported.hpp"
 
 namespace plumb::exec {
@@ -34,8 +35,7 @@ void require_executed_sharding(const Plan& plan, const SessionOptions& options) 
   const DataLayout& data = plan.layout.data;
   const bool tensor = plan.layout.tensor.degree > 1;
   const bool exchanges = data.quantized_gradients > 0;
-  const bool copies_beside = data.sharding == Sharding::hsdp && data.replicate > 1 && plan.software.data_overlap &&
-                             plan.software.copies_overlap;
+  const bool copies_beside = data.replicate > 1 && sums_copies_beside_backward(plan, 0);  // stage 0, if only one does
   const std::array all{
       Missing{has_zero_plus_plus(data) && options.device != "cpu", "ZeRO++ on devices",
               "data: {sharding: zero3}, or --device cpu"},

@@ -1,4 +1,4 @@
-// The BLAS library under LibTorch, where that is OpenBLAS as in Debian's packages; PyTorch's own bring MKL.
+// The BLAS library under LibTorch: OpenBLAS in Debian's packages, MKL in PyTorch's own, cuBLAS on a GPU.
 #pragma once
 
 #include <string>
