@@ -21,6 +21,9 @@ namespace plumb {
 // What each of the two takes of that time, of its own: both the same fraction.
 [[nodiscard]] double share_in_pair(Seconds first, Seconds second, double hidden);
 
+// The least that actions can take of the sum of their times, all of them paired with one as long.
+[[nodiscard]] constexpr double least_of_pairs(double hidden) { return 1 - hidden / 2; }
+
 // A message between two ranks that is alone on its way: latency + bytes / bandwidth.
 struct TransferCost {
   Seconds latency;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/base/units.hpp"
+#include "common/layout/layout.hpp"
 
 namespace plumb {
 
@@ -66,6 +67,15 @@ struct Software {
   Seconds step_overhead = {};    // per step, that nothing else names: data loading, logging, scalar reductions
   bool operator==(const Software&) const = default;
 };
+
+// Whether a rank of a tensor group sends its part of a message alone, of hidden states that are divided already or that
+// the software scatters; and whether the others' parts are gathered from their tensor group on arrival.
+[[nodiscard]] inline bool sends_parts(const Software& software, const TensorLayout& tensor) {
+  return tensor.sequence_parallel || software.scattered_messages;
+}
+[[nodiscard]] inline bool gathers_messages(const Software& software, const TensorLayout& tensor) {
+  return software.scattered_messages && tensor.degree > 1 && !tensor.sequence_parallel;
+}
 
 // The files that plumb ships, by name.
 [[nodiscard]] const std::vector<std::string>& software_names();

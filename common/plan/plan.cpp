@@ -25,8 +25,8 @@ BoundaryManifest plan_boundary(const Plan& plan) {
 }
 
 Bytes sent_of(const Plan& plan, Bytes boundary) {
-  const bool divided = plan.layout.tensor.sequence_parallel || plan.software.scattered_messages;
-  return divided ? boundary / plan.layout.tensor.degree : boundary;
+  const TensorLayout& tensor = plan.layout.tensor;
+  return sends_parts(plan.software, tensor) ? boundary / tensor.degree : boundary;
 }
 
 Bytes sent_boundary_bytes(const Plan& plan) { return sent_of(plan, bytes(plan.boundary)); }

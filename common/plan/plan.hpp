@@ -36,10 +36,6 @@ struct Plan {
 [[nodiscard]] std::vector<Slice> slices_of(const Plan& plan);
 [[nodiscard]] BoundaryManifest plan_boundary(const Plan& plan);
 
-// What the dynamic split weighs for this plan's schedule: block times with recompute, and the moments at which a rank
-// may hold most, with all that it may need beside.
-[[nodiscard]] SplitProblem split_problem(const Plan& plan, const std::vector<ComputeCost>& blocks);
-
 // Whether the schedule's own actions redo the forward: full recompute, stage by stage.
 [[nodiscard]] bool recomputes_by_action(const Plan& plan);
 

@@ -32,8 +32,7 @@ std::vector<ComputeCost> as_split(const Plan& plan, std::vector<ComputeCost> blo
 
 // Parts of `boundary` that were scattered over a tensor group are gathered on arrival.
 Seconds gathering_time(const Plan& plan, Bytes boundary) {
-  const TensorLayout& tensor = plan.layout.tensor;
-  if (tensor.degree == 1 || tensor.sequence_parallel || !plan.software.scattered_messages) return {};
+  if (!gathers_messages(plan.software, plan.layout.tensor)) return {};
   return collective_time(plan.cluster.machine, Collective::all_gather, static_cast<double>(boundary.value),
                          tensor_placement(as_all(plan.layout, 0), plan.cluster));
 }

@@ -50,9 +50,6 @@ using RankBlocks = std::vector<std::vector<ComputeCost>>;
 // made for times, keeps two replicas of the model or evicts activations, a table that two such stages share.
 void require_stage_data_possible(const Plan& plan, const Scenario& scenario);
 
-// InputError where the layout shares states out and the plan's schedule or data degrees do not allow it yet.
-void require_sharding_possible(const Plan& plan);
-
 // Whether the last gradients of each stage are made by a W of its own, not by a B. Where the schedule has no actions
 // yet, as its name says.
 [[nodiscard]] std::vector<bool> weight_gradient_last(const Schedule& schedule);
@@ -78,12 +75,6 @@ struct StageGroups {
 [[nodiscard]] ComputeCost cost_of_stage(const Plan& plan, std::span<const ComputeCost> blocks, ComputeCost sum,
                                         int stage, const StageGroups& groups);
 
-// Whether the software reduces the stage's gradients over its data-parallel ranks beside its last backward; else as one
-// bucket behind it.
-[[nodiscard]] bool reduces_beside_backward(const Plan& plan, int stage);
-// The same of what HSDP's copies add up: behind each sum within a copy, also of gradients that actions reduce.
-[[nodiscard]] bool sums_copies_beside_backward(const Plan& plan, int stage);
-
 // Of each stage its blocks in the order of the backward. Of a plan with measured costs, which are of whole stages, a
 // stage is one block; so it is where nothing is reduced beside a backward.
 [[nodiscard]] std::vector<std::vector<BlockGradients>> gradients_in_backward(const Plan& plan);
@@ -95,12 +86,6 @@ struct StageGroups {
 [[nodiscard]] std::vector<StageReduction> planned_reductions(const Plan& plan);
 // Of a stage the all-gather of its updated weights; none where each rank updates all.
 [[nodiscard]] std::vector<CollectivePlan> planned_gathering(const Plan& plan, int stage);
-
-// How the ranks of a pipeline rank's stage that reduce their gradients stand, of HSDP those of one copy. The reductions
-// of other stages that share ports with theirs count as if all ran at once, an upper bound: they nearly do where they
-// take long. With data degrees by stage those of other stages are not counted: all ranks of such a plan are simulated.
-// Else that of rank 0 is that of all.
-[[nodiscard]] GroupPlacement reduction_placement(const Plan& plan, int rank);
 
 // The costs of the plan's stages and messages; its split and schedule are settled, its data degrees are one. `blocks`:
 // those of plan_blocks; where the first layers of each stage are redone, the split says which.

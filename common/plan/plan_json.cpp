@@ -11,6 +11,7 @@
 #include "common/layout/sharding.hpp"
 #include "common/model/files/model_json.hpp"
 #include "common/plan/counted_stages.hpp"
+#include "common/plan/data_parallel.hpp"
 #include "common/plan/gradient_clipping.hpp"
 #include "common/plan/host_memory.hpp"
 #include "common/plan/parts_json.hpp"

@@ -12,6 +12,7 @@
 #include "common/layout/message_shares.hpp"
 #include "common/model/files/model_json.hpp"
 #include "common/plan/cut_problem.hpp"
+#include "common/plan/data_parallel.hpp"
 #include "common/plan/gradient_clipping.hpp"
 #include "common/plan/host_memory.hpp"
 #include "common/plan/parts_json.hpp"
@@ -165,7 +166,7 @@ Seconds least_of_stages(const Plan& plan, AutoProblem problem) {
     load.weight_gradient -= of_weight;
     load.input_gradient = std::max(load.input_gradient - (hidden - of_weight), Seconds{});
   }
-  return zb_auto_bound(problem) * (1 - plan.software.hidden_in_pairs / 2);
+  return zb_auto_bound(problem) * least_of_pairs(plan.software.hidden_in_pairs);
 }
 
 struct DynamicAsked {

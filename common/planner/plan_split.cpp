@@ -137,10 +137,6 @@ HeldMoments held_moments(const Plan& plan) {
   return held;
 }
 
-SplitProblem split_problem(const Plan& plan, const std::vector<ComputeCost>& blocks) {
-  return split_problems(plan, blocks, held_moments(plan)).sure;
-}
-
 namespace {
 
 // As if every neighbour were of the same stage.

@@ -83,8 +83,8 @@ void add_message(Received& sum, const Event& event, const Plan& plan) {
   sum.pipeline += bytes;
   // Of one that was scattered its own part; those of the others of its tensor group are gathered.
   const TensorLayout& tensor = plan.layout.tensor;
-  const bool scattered = plan.software.scattered_messages && !divides_tokens(tensor);
-  if (is_receive(event.action.kind) && scattered) sum.tensor += (tensor.degree - 1) * bytes;
+  if (is_receive(event.action.kind) && gathers_messages(plan.software, tensor))
+    sum.tensor += (tensor.degree - 1) * bytes;
 }
 
 }  // namespace

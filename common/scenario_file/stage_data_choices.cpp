@@ -123,7 +123,7 @@ std::function<Seconds(int, int)> message_of(const Scenario& at, const Layout& ba
   const Link& link = one_machine ? machine.inside : machine.outside;
   const TransferCost way{.latency = link.latency.value, .bandwidth = link.bandwidth.value};
   const Bytes states = bytes(boundary_manifest(at.model, at.training)) /
-                       (base.tensor.sequence_parallel || at.software.scattered_messages ? base.tensor.degree : 1);
+                       (sends_parts(at.software, base.tensor) ? base.tensor.degree : 1);
   // All ranks of a stage that share a NIC send at once.
   const int shared_by = one_machine ? 1 : devices_per_nic(machine);
   return [way, states, shared_by](int from, int to) {

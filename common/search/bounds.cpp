@@ -52,7 +52,7 @@ Seconds least_time(const std::vector<ComputeCost>& blocks, const BoundedFamily& 
     const double through = -std::expm1(family.ranks * std::log1p(-passing / passes));
     if (through > 0) least = std::max(least, work * (passing / through));
   }
-  return (least + family.overhead) * rounding;
+  return (least * least_of_pairs(family.hidden_in_pairs) + family.overhead) * rounding;
 }
 
 Bytes least_memory(const std::vector<ComputeCost>& blocks, const BoundedFamily& family) {

@@ -16,6 +16,7 @@ struct BoundedFamily {
   bool splits_backward = false;
   bool redone = false;         // F again, by an action R
   std::vector<int> held = {};  // by stage, microbatches that it holds at its fullest at least; empty: one each
+  double hidden_in_pairs = 0;  // of the shorter action of an overlapped pair: the longer hides it
   Seconds overhead = {};       // once a step on every rank
 };
 
@@ -27,7 +28,8 @@ struct BoundedFamily {
 //   (3) With a stage on each rank, stage s begins behind Σ F of those before it and these drain behind it:
 //       T ≥ Σ_{r<s} a_r + passes · t_s ≥ ρ S_s + passes · (S_{s+1} − S_s) with S_s = Σ_{r<s} t_r. Hence
 //       S_{s+1} ≤ (1 − ρ/passes) S_s + T/passes, and since S_p = W: T ≥ ρ W / (1 − (1 − ρ/passes)^p).
-// Messages and reductions take no time here. The largest of the three, and the overhead.
+// Messages and reductions take no time here, and all actions are paired as well as can be (`least_of_pairs`). The
+// largest of the three, and the overhead.
 [[nodiscard]] Seconds least_time(const std::vector<ComputeCost>& blocks, const BoundedFamily& family);
 
 // Of the fullest rank. When a microbatch has passed the last F the ranks together hold its activations and all states;

@@ -9,6 +9,7 @@
 #include "common/base/error.hpp"
 #include "common/block_cost/block_costs.hpp"
 #include "common/plan/cut_problem.hpp"
+#include "common/plan/data_parallel.hpp"
 #include "common/plan/gradient_clipping.hpp"
 #include "common/plan/host_memory.hpp"
 #include "common/plan/plan_costs.hpp"
@@ -272,6 +273,7 @@ const std::vector<ComputeCost>& FastEvaluator::Impl::bounded_blocks(const Family
   bounded.passes = std::int64_t{shape.microbatches} * plan_.schedule.slices;
   bounded.splits_backward = given ? splits_backward(*given) : entry->splits_backward;
   bounded.redone = recomputes_by_action(plan_);
+  bounded.hidden_in_pairs = plan_.software.hidden_in_pairs;
   bounded.overhead = plan_.software.step_overhead;
   bounded.replicas = given ? replicas(*given) : entry->trains_replicas ? 2 : 1;
   if (entry != nullptr && entry->most_held) {
@@ -281,7 +283,6 @@ const std::vector<ComputeCost>& FastEvaluator::Impl::bounded_blocks(const Family
   return blocks_.blocks(scenario_, plan_, bounded.splits_backward).blocks();
 }
 
-// Overlapped pairs hide at most all of the shorter action.
 Seconds FastEvaluator::Impl::time_bound(const Family& family) {
   set_family(family);  // whose layout tells whether equal slices are possible
   if (const auto equal = with_equal_tokens(family, scenario_)) {
@@ -293,7 +294,7 @@ Seconds FastEvaluator::Impl::time_bound(const Family& family) {
 Seconds FastEvaluator::Impl::time_bound_as_asked(const Family& family) {
   BoundedFamily bounded;
   const std::vector<ComputeCost>& blocks = bounded_blocks(family, bounded);
-  return least_time(blocks, bounded) * (1 - plan_.software.hidden_in_pairs / 2);
+  return least_time(blocks, bounded);
 }
 
 Bytes FastEvaluator::Impl::memory_bound(const Family& family) {

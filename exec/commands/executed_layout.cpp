@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "common/layout/sharding.hpp"
+#include "common/plan/data_parallel.hpp"
 #include "common/plan/plan_costs.hpp"
 #include "exec/stage/supported.hpp"
 
@@ -111,7 +112,6 @@ bool has_parallel_experts(const Model& model) {
 
 void require_executed_tensor(const Plan& plan) {
   const TensorLayout& tensor = plan.layout.tensor;
-  const bool scattered = plan.software.scattered_messages && !tensor.sequence_parallel;
   const std::array all{
       Missing{tensor.kind != TensorKind::one_d, "a 2d, 2.5d or 3d tensor layout", "tensor: {kind: 1d}"},
       Missing{tensor.asynchronous, "asynchronous tensor parallelism", "tensor: {asynchronous: false}"},
@@ -122,7 +122,7 @@ void require_executed_tensor(const Plan& plan) {
               "tensor: {degree: 1}, or a schedule of whole sequences, such as 1f1b"},
       Missing{evicts(plan.schedule), "a schedule that evicts activations with a tensor degree",
               "tensor: {degree: 1}, or a schedule without evictions, such as 1f1b"},
-      Missing{scattered, "messages that a tensor group scatters and gathers",
+      Missing{gathers_messages(plan.software, tensor), "messages that a tensor group scatters and gathers",
               "software without scattered_messages, such as plumb, or tensor: {sequence_parallel: true}"}};
   require_none(plan, all);
   require_divisible_parts(plan);

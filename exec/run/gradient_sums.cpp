@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "common/plan/data_parallel.hpp"
 #include "common/plan/plan_costs.hpp"
 #include "exec/transport/collectives/collectives.hpp"
 #include "exec/transport/stream_bucket.hpp"

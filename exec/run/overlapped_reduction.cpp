@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/plan/data_parallel.hpp"
 #include "common/plan/plan_costs.hpp"
 #include "common/schedule/reductions.hpp"
 #include "exec/transport/stream_bucket.hpp"

@@ -24,7 +24,7 @@ bool fits(const GroupCall& planned, const CommunicatorSpec& over, const Collecti
 std::string describe(const CommunicatorSpec& over, const CollectiveCall& call) {
   const bool maximum = call.reduction == Reduction::maximum;
   const std::string values = call.bucket.size() < 2 ? "" : fmt::format(" in {} values", call.bucket.size());
-  return fmt::format("{}{} of {} elements{} on {}", name(call.kind), maximum ? " (maximum)" : "", call.count, values,
+  return fmt::format("{}{} of {} elements{} on {}", name_of(call.kind), maximum ? " (maximum)" : "", call.count, values,
                      exec::describe(over));
 }
 

@@ -12,6 +12,7 @@
 #include "common/layout/lane.hpp"
 #include "common/model/lora.hpp"
 #include "common/model/parameters.hpp"
+#include "common/plan/data_parallel.hpp"
 #include "common/plan/plan_costs.hpp"
 #include "common/schedule/reductions.hpp"
 #include "exec/stage/primitives/block_parameters.hpp"
@@ -24,20 +25,6 @@ namespace plumb::exec {
 namespace {
 
 constexpr std::size_t values_of_a_row = 3;  // of the loss's statistics: TensorGroup::joined_statistics
-
-exec::Collective on_streams(plumb::Collective collective) {
-  switch (collective) {
-    case plumb::Collective::all_reduce:
-      return Collective::all_reduce;
-    case plumb::Collective::all_gather:
-      return Collective::all_gather;
-    case plumb::Collective::reduce_scatter:
-      return Collective::reduce_scatter;
-    case plumb::Collective::all_to_all:
-      break;
-  }
-  return Collective::all_to_all;
-}
 
 void append(const GroupCalls& calls, GroupCalls& to) { to.insert(to.end(), calls.begin(), calls.end()); }
 
@@ -235,7 +222,7 @@ class Calls {
 
   void add_move(const PlacedMove& placed, const std::string& block, GroupCalls& calls) const {
     const Move& move = placed.move;
-    GroupCall call{.of = tensor_, .kind = on_streams(*move.collective), .what = describe(placed) + ", " + block};
+    GroupCall call{.of = tensor_, .kind = *move.collective, .what = describe(placed) + ", " + block};
     const bool scattered = call.kind == Collective::reduce_scatter;
     call.count = static_cast<std::size_t>(scattered ? move.elements_to : move.elements_from);
     if (placed.role != Role::statistics) return calls.push_back(std::make_shared<GroupCall>(std::move(call)));

@@ -27,7 +27,7 @@ void MoveTicks::begin(const BlockMoves& of, Phase phase, int microbatch) {
   next_ = 0;
 }
 
-void MoveTicks::tick(const PlacedMove& move, plumb::Collective executed) {
+void MoveTicks::tick(const PlacedMove& move, Collective executed) {
   if (of_ == nullptr) fail("was made outside of an action", move);
   const std::vector<const PlacedMove*>& expected = of_->by_phase[static_cast<std::size_t>(phase_)];
   if (next_ == expected.size()) fail("was made when all moves of this action had been", move);

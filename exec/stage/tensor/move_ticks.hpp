@@ -28,7 +28,7 @@ class MoveTicks {
   void begin(const BlockMoves& of, Phase phase, int microbatch);
   // What is moved next. Throws RunError that names rank, action, site and tensor where it is not this move, or is
   // executed by another collective than the move's.
-  void tick(const PlacedMove& move, plumb::Collective executed);
+  void tick(const PlacedMove& move, Collective executed);
   // The action has ended. Throws the same where a move is left.
   void end();
 

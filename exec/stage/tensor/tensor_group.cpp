@@ -81,16 +81,16 @@ void TensorGroup::sum_in_place(const at::Tensor& x, const std::vector<int>& posi
 }
 
 at::Tensor TensorGroup::moved(const at::Tensor& x, const PlacedMove& move) {
-  const plumb::Collective collective = *move.move.collective;
+  const Collective collective = *move.move.collective;
   ticks_.tick(move, collective);
   switch (collective) {
-    case plumb::Collective::all_reduce:
+    case Collective::all_reduce:
       return summed(x);
-    case plumb::Collective::all_gather:
+    case Collective::all_gather:
       return gathered(x);
-    case plumb::Collective::reduce_scatter:
+    case Collective::reduce_scatter:
       return summed_part(x);
-    case plumb::Collective::all_to_all:
+    case Collective::all_to_all:
       break;
   }
   throw RunError("tensor group", "this collective is not executed");
@@ -123,7 +123,7 @@ at::Tensor TensorGroup::summed_part(const at::Tensor& x) {
 }
 
 at::Tensor TensorGroup::joined_statistics(const at::Tensor& rows, const PlacedMove& move) {
-  ticks_.tick(move, plumb::Collective::all_reduce);
+  ticks_.tick(move, Collective::all_reduce);
   return joined_rows(rows);
 }
 

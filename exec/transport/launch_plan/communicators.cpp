@@ -111,12 +111,6 @@ std::string_view name(CommunicatorUse use) {
   return names[static_cast<std::size_t>(use)];
 }
 
-std::string_view name(Collective collective) {
-  constexpr std::array<std::string_view, 5> names{"all-reduce", "all-gather", "reduce-scatter", "all-to-all",
-                                                  "broadcast"};
-  return names[static_cast<std::size_t>(collective)];
-}
-
 std::string describe(const CommunicatorSpec& spec) {
   const std::vector<int>& ranks = spec.ranks;
   const bool contiguous = !ranks.empty() && ranks.back() - ranks.front() + 1 == static_cast<int>(ranks.size()) &&

@@ -10,6 +10,7 @@
 
 #include "common/base/units.hpp"
 #include "common/layout/layout.hpp"
+#include "common/placement/collective.hpp"
 #include "common/schedule/schedule.hpp"
 #include "exec/device/payload.hpp"
 
@@ -70,9 +71,7 @@ struct CommunicatorSpec {
 [[nodiscard]] std::vector<CommunicatorSpec> plan_communicators(const Schedule& lowered, const Layout& layout,
                                                                const std::vector<std::vector<int>>& tensor_parts = {});
 
-enum class Collective : std::uint8_t { all_reduce, all_gather, reduce_scatter, all_to_all, broadcast };
 enum class Reduction : std::uint8_t { sum, maximum };
-[[nodiscard]] std::string_view name(Collective collective);  // "all-reduce"
 
 // A value in a device's memory, all elements behind each other.
 struct CollectiveValue {
@@ -87,17 +86,15 @@ struct CollectiveCall {
   Reduction reduction = Reduction::sum;         // of elements, by all_reduce and reduce_scatter
   CommunicatorUse use = CommunicatorUse::data;  // which communicator: as CommunicatorSpec has it,
   std::span<const int> group = {};              // with its ranks
-  const std::byte* input = nullptr;             // may be `output` (all_reduce, broadcast)
+  const std::byte* input = nullptr;             // may be `output` (all_reduce)
   std::byte* output = nullptr;
-  // Elements of what one rank gives (all_reduce, all_gather, broadcast), gets (reduce_scatter), or gives to each
-  // (all_to_all).
+  // Elements of what one rank gives (all_reduce, all_gather), gets (reduce_scatter), or gives to each (all_to_all).
   std::size_t count = 0;
   ElementType type = ElementType::fp32;
   // Instead of those three: several whole values, each in place, that start and end as one. All of it is summed
   // (all_reduce); or of its parts, as near to equal as can be (equal_parts in exec/transport/collectives), the rank's
   // own goes to all (all_gather), or becomes the sum over all (reduce_scatter). `count` is then that of all values.
   std::span<const CollectiveValue> bucket = {};
-  int root = 0;          // of broadcast: position in the communicator's ranks
   MomentPtr ready = {};  // from when input and output may be touched
 };
 

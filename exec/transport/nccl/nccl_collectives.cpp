@@ -83,8 +83,6 @@ ncclResult_t put_collective(const NcclFunctions& nccl, const CollectiveCall& cal
       return nccl.all_gather(call.input, call.output, call.count, type, communicator, stream);
     case Collective::reduce_scatter:
       return nccl.reduce_scatter(call.input, call.output, call.count, type, reduction, communicator, stream);
-    case Collective::broadcast:
-      return nccl.broadcast(call.input, call.output, call.count, type, call.root, communicator, stream);
     case Collective::all_to_all: {
       const std::size_t part = call.count * static_cast<std::size_t>(element_bytes(call.type));
       for (std::size_t peer = 0; peer < ranks; ++peer) {
@@ -115,8 +113,6 @@ Bytes received_by(const CollectiveCall& call, std::size_t ranks, std::size_t pos
     for (const CollectiveValue& value : call.bucket) elements += of_whole(call.kind, value.count);
   } else if (call.kind == Collective::all_reduce) {
     elements = of_sum(call.count);
-  } else if (call.kind == Collective::broadcast) {
-    elements = position == static_cast<std::size_t>(call.root) ? 0 : call.count;
   }
   return {static_cast<std::int64_t>(elements) * element_bytes(call.type)};
 }

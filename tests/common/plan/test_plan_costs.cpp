@@ -1,4 +1,5 @@
 // What a plan's messages and reductions cost beside its stages, against closed forms of their parts.
+#include "common/plan/data_parallel.hpp"
 #include "common/plan/plan_costs.hpp"
 
 #include <algorithm>

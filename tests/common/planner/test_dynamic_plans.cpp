@@ -6,6 +6,7 @@
 #include "common/block_cost/block_costs.hpp"
 #include "common/plan/cut_problem.hpp"
 #include "common/planner/make_plan.hpp"
+#include "common/planner/plan_on.hpp"
 #include "common/planner/planner.hpp"
 #include "common/split/weighed_chain.hpp"
 #include "tests/catch.hpp"
@@ -29,6 +30,10 @@ Plan plan_with(const Scenario& scenario, const Family& family, const SplitChoice
   return make_plan(scenario_of(scenario, family),
                    {.microbatch = family.microbatch, .schedule = family.schedule, .split = split},
                    {.thorough = thorough});
+}
+
+SplitProblem sure_problem(const Plan& plan, const std::vector<ComputeCost>& blocks) {
+  return split_problems(plan, blocks, held_moments(plan)).sure;
 }
 
 // Every way to cut the family's plan, by the longest path.
@@ -159,7 +164,7 @@ TEST_CASE("the split's memory limit counts the workspaces of the stage's own blo
   const std::vector<ComputeCost> blocks = block_costs(scenario, 1);
   for (int first = 0; first <= 8; ++first) {
     const Plan plan = make_plan(scenario, {.microbatch = 1, .split = counts_of({{first, 8 - first}})});
-    const SplitProblem problem = split_problem(plan, blocks);
+    const SplitProblem problem = sure_problem(plan, blocks);
     const std::vector<Bytes> memory = rank_memory(problem, plan.split);
     const std::vector<RankMemory> peaks = memory_by_path(plan);
     for (std::size_t rank = 0; rank < memory.size(); ++rank) {
@@ -184,7 +189,7 @@ TEST_CASE("the split's memory limit holds what waits for W, where that is more t
     for_all_splits(8, 4, [&](const Split& split) {
       const Plan plan =
           make_plan(scenario, {.microbatch = 1, .schedule = scenario.schedules.front(), .split = counts_of(split)});
-      const SplitProblem problem = split_problem(plan, blocks);
+      const SplitProblem problem = sure_problem(plan, blocks);
       const std::vector<Bytes> memory = rank_memory(problem, plan.split);
       const std::vector<RankMemory> peaks = memory_by_path(plan);
       for (std::size_t rank = 0; rank < memory.size(); ++rank) {
@@ -200,7 +205,7 @@ TEST_CASE("the split's memory limit leaves room for messages and the inputs of r
   const auto reserved = [&](const std::string& recompute, int ranks) {
     const std::string machine = "cluster: {machine: local-cpu, ranks: " + std::to_string(ranks) + ", cores: 4}\n";
     const Scenario scenario = read_text(scenario_text(machine + training + recompute + "}\n"));
-    const SplitProblem problem = split_problem(make_plan(scenario, {.microbatch = 1}), block_costs(scenario, 1));
+    const SplitProblem problem = sure_problem(make_plan(scenario, {.microbatch = 1}), block_costs(scenario, 1));
     CHECK(*problem.memory_per_rank == scenario.cluster.machine.device.memory.value);
     return problem.rank_reserve;
   };

@@ -7,6 +7,7 @@
 
 #include "common/block_cost/block_costs.hpp"
 #include "common/planner/make_plan.hpp"
+#include "common/planner/plan_on.hpp"
 #include "common/planner/planner.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/plan/scenarios.hpp"
@@ -40,7 +41,7 @@ Step step_of(const Scenario& scenario, const Split& split) { return step_with(sc
 
 SplitProblem problem_of(const Scenario& scenario) {
   const Plan plan = make_plan(scenario, {.microbatch = 1, .schedule = two_chunks, .split = {SplitMethod::uniform}});
-  return split_problem(plan, block_costs(scenario, 1));
+  return split_problems(plan, block_costs(scenario, 1), held_moments(plan)).sure;
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // what was predicted to be received, and with the same plan between hosts.
 #include <algorithm>
 
+#include "common/plan/data_parallel.hpp"
 #include "common/plan/plan_costs.hpp"
 #include "common/planner/traffic.hpp"
 #include "common/schedule/reductions.hpp"

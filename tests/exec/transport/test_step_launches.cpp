@@ -23,7 +23,7 @@ LaunchBatch call(std::int32_t place, Collective kind, std::size_t count) {
   made->of = tensor;
   made->kind = kind;
   made->count = count;
-  made->what = std::string(name(kind)) + " of a test";
+  made->what = std::string(name_of(kind)) + " of a test";
   return {.use = tensor.use,
           .operations = {{.action = {ActionKind::forward, 1, 0}, .index = place, .peer = -1}},
           .place = place,
