@@ -123,51 +123,65 @@ SessionLogs RankWork::run(Transport& transport, Device& device, Watchdog& watchd
   }
 }
 
-SessionLogs RankWork::train(Transport& transport, Device& device, Watchdog& watchdog, const HostIdentity& host) {
+// What a rank has of each plan, in the plans' order.
+struct RankWork::Ready {
+  std::vector<Stages> stages;
+  std::vector<ReceiveArena> arenas;
+  std::vector<RankLaunches> launches;
+};
+
+RankWork::Ready RankWork::made_ready(Transport& transport, Device& device) {
   const int rank = transport.rank();
   StageOptions of_stages = options_.stage;
   of_stages.device = device.name();
   of_stages.transport = &transport;
   if (device.is_asynchronous()) of_stages.streams = &device;
-  const bool divided = plans_.front().plan.layout.tensor.degree > 1;
-  of_stages.logs_routing = options_.check && divided;
-  require_same_plans(transport);
-  std::vector<Stages> stages;
-  std::vector<ReceiveArena> arenas;    // by plan, as its stages
-  std::vector<RankLaunches> launches;  // so too
-  std::vector<RankLog>& logs = logs_[static_cast<std::size_t>(rank)];
-  if (!options_.emulate) begin_rank_thread(rank);
-  device.enter();
+  of_stages.logs_routing = options_.check && divides_weights();
+  Ready ready;
   for (std::size_t i = 0; i < plans_.size(); ++i) {
     const PreparedPlan& prepared = plans_[i];
     if (!options_.emulate) count_memory_as(account(i, rank));
     of_stages.patience = patience(prepared.plan, {.deadline_floor = options_.deadline});
-    stages.push_back(options_.emulate ? make_emulated_stages(prepared.plan, rank, &transport)
-                                      : make_stages(prepared.plan, rank, of_stages));
-    launches.push_back(own_launches(prepared, rank, options_.emulate));
-    const bool planned = !prepared.slots.empty();
-    arenas.emplace_back(device, planned ? prepared.slots[place(prepared, rank)] : ReceiveSlots{});
-    logs.push_back({.rank = rank, .steps = {}, .arena_bytes = arenas.back().bytes()});
+    ready.stages.push_back(options_.emulate ? make_emulated_stages(prepared.plan, rank, &transport)
+                                            : make_stages(prepared.plan, rank, of_stages));
+    ready.launches.push_back(own_launches(prepared, rank, options_.emulate));
+    ready.arenas.emplace_back(device, prepared.slots.empty() ? ReceiveSlots{} : prepared.slots[place(prepared, rank)]);
+    logs_[static_cast<std::size_t>(rank)].push_back(
+        {.rank = rank, .steps = {}, .arena_bytes = ready.arenas.back().bytes()});
   }
-  BetweenSteps between(plans_.front(), options_, transport, stages.front());
-  ClockExchange clocks(transport, {.host = host.name, .id = host.clock, .now = [] { return seconds_of(Clock::now()); }},
-                       Clock::now() + start_time);
-  transport.barrier(Clock::now() + start_time);
+  return ready;
+}
 
+// `running`: the plan whose accounts count, at each moment.
+RunOptions RankWork::run_options(Watchdog& watchdog, Device& device, const std::size_t& running) const {
   RunOptions run;
   run.warm_up = options_.warm_up;
   run.deadline_floor = options_.deadline;
   run.watchdog = &watchdog;
   run.device = &device;
-  std::size_t running = 0;  // the plan whose accounts count
-  if (!options_.emulate) {
-    if (options_.transport == "local") {
-      run.memory.moved = [&](const std::byte* data, int to_rank) { memory_moved(data, account(running, to_rank)); };
-    }
-    run.memory.reset_peak = [&](int of_rank) { reset_peak(account(running, of_rank)); };
-    run.memory.peak = [&](int of_rank) { return peak_bytes(account(running, of_rank)); };
-    run.memory.held = [&](int of_rank) { return held_bytes(account(running, of_rank)); };
+  if (options_.emulate) return run;
+  if (options_.transport == "local") {
+    run.memory.moved = [&](const std::byte* data, int to_rank) { memory_moved(data, account(running, to_rank)); };
   }
+  run.memory.reset_peak = [&](int of_rank) { reset_peak(account(running, of_rank)); };
+  run.memory.peak = [&](int of_rank) { return peak_bytes(account(running, of_rank)); };
+  run.memory.held = [&](int of_rank) { return held_bytes(account(running, of_rank)); };
+  return run;
+}
+
+SessionLogs RankWork::train(Transport& transport, Device& device, Watchdog& watchdog, const HostIdentity& host) {
+  const int rank = transport.rank();
+  require_same_plans(transport);
+  if (!options_.emulate) begin_rank_thread(rank);
+  device.enter();
+  Ready ready = made_ready(transport, device);
+  std::vector<RankLog>& logs = logs_[static_cast<std::size_t>(rank)];
+  BetweenSteps between(plans_.front(), options_, transport, ready.stages.front());
+  ClockExchange clocks(transport, {.host = host.name, .id = host.clock, .now = [] { return seconds_of(Clock::now()); }},
+                       Clock::now() + start_time);
+  transport.barrier(Clock::now() + start_time);
+  std::size_t running = 0;
+  RunOptions run = run_options(watchdog, device, running);
   Progress progress("steps");
   Clock::time_point told = Clock::now();
   const std::int64_t steps = all_steps(options_);
@@ -180,16 +194,14 @@ SessionLogs RankWork::train(Transport& transport, Device& device, Watchdog& watc
     for (running = 0; running < plans_.size(); ++running) {
       const PreparedPlan& prepared = plans_[running];
       current_plan_[static_cast<std::size_t>(rank)] = static_cast<int>(running);
-      run.launches = prepared.launches.ranks.empty() ? nullptr : &launches[running];
-      run.arena = prepared.slots.empty() ? nullptr : &arenas[running];
+      run.launches = prepared.launches.ranks.empty() ? nullptr : &ready.launches[running];
+      run.arena = prepared.slots.empty() ? nullptr : &ready.arenas[running];
       if (!options_.emulate) count_memory_as(account(running, rank));
-      const bool last = run.first_step + 1 == steps;
-      if (options_.check && divided && last && running == 0) {
-        before_last = kept_weights(stages.front());
-      }
-      RankLog step = run_rank(prepared.plan, prepared.lowered, transport, stages[running], run);
+      const bool begins_last = run.first_step + 1 == steps && running == 0;
+      if (options_.check && divides_weights() && begins_last) before_last = kept_weights(ready.stages.front());
+      RankLog step = run_rank(prepared.plan, prepared.lowered, transport, ready.stages[running], run);
       logs[running].steps.push_back(std::move(step.steps.front()));
-      logs[running].receives_beside = arenas[running].refused();
+      logs[running].receives_beside = ready.arenas[running].refused();
     }
     const Clock::time_point now = Clock::now();
     if (options_.tells_steps && now - told >= tell_steps_every) {
@@ -205,8 +217,7 @@ SessionLogs RankWork::train(Transport& transport, Device& device, Watchdog& watc
   }
 
   clocks.measure(Clock::now() + start_time);
-
-  SessionLogs all = gathered(transport, clocks, logs, stages.front(), before_last);
+  SessionLogs all = gathered(transport, clocks, logs, ready.stages.front(), before_last);
   all.device = device.name();
   all.checkpoints = between.saved();
   return all;

@@ -9,6 +9,7 @@
 #include "exec/device/device.hpp"
 #include "exec/host/host_identity.hpp"
 #include "exec/run/rank_log.hpp"
+#include "exec/run/runner.hpp"
 #include "exec/run/watchdog.hpp"
 #include "exec/transport/launch_plan/launch_plan.hpp"
 #include "exec/transport/receive_arena.hpp"
@@ -77,7 +78,12 @@ class RankWork {
   [[nodiscard]] int account(std::size_t plan, int rank) const;
   [[nodiscard]] std::string data_digest() const;  // of the text that this rank reads
   void require_same_plans(Transport& transport) const;
+  // Whether a tensor group divides each weight.
+  [[nodiscard]] bool divides_weights() const { return plans_.front().plan.layout.tensor.degree > 1; }
   using Stages = std::vector<std::unique_ptr<Stage>>;
+  struct Ready;
+  [[nodiscard]] Ready made_ready(Transport& transport, Device& device);
+  [[nodiscard]] RunOptions run_options(Watchdog& watchdog, Device& device, const std::size_t& running) const;
   // The logs of all ranks on rank 0's clock, with what was asked for of the first plan's stages.
   // `before`: its weights before the last step, where the check wants them.
   [[nodiscard]] SessionLogs gathered(Transport& transport, ClockExchange& clocks, const std::vector<RankLog>& logs,
