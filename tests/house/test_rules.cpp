@@ -135,6 +135,10 @@ TEST_CASE("style that no tool checks") {
   CHECK(style("common/a.hpp", "// What it is.\n") == 1);
   CHECK(style("common/a.hpp", "#pragma once\n") == 1);
   CHECK(style("common/a.cpp", "#include <vector>\n") == 0);
+  CHECK(style("tests/a.cpp", "CHECK_THAT(text, ContainsSubstring(\"a\"));\n") == 0);
+  CHECK(style("tests/a.cpp",
+              "CHECK_THAT(text, Catch::Matchers::Contai"
+              "ns(\"a\"));\n") == 1);
   CHECK(style("kernels/a.cu", "#include <vector>\n") == 0);
   CHECK(style("kernels/a.cuh", "#include <vector>\n") == 2);
   CHECK(style("common/a.cpp",
