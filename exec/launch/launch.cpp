@@ -1,5 +1,8 @@
 #include "exec/launch/launch.hpp"
 
+#include <fmt/format.h>
+#include <pthread.h>
+
 #include <atomic>
 #include <condition_variable>
 #include <csignal>
@@ -69,6 +72,7 @@ void run_threads(std::size_t count, const std::function<void(std::size_t)>& body
 void run_on_threads(const std::vector<std::unique_ptr<Transport>>& transports, const RankMain& rank_main) {
   FirstError first;
   const auto run_rank_main = [&](std::size_t rank) {
+    ::pthread_setname_np(::pthread_self(), fmt::format("rank {}", rank).c_str());  // for top, perf and debuggers
     Transport& transport = *transports[rank];
     try {
       rank_main(transport);

@@ -97,9 +97,13 @@ class Running {
     return 0;
   }
 
-  [[nodiscard]] std::ptrdiff_t threads() const {
+  // Whether it has a thread of this name: ranks that are threads are called "rank 0".
+  [[nodiscard]] bool has_thread(const std::string& name) const {
     std::error_code gone;
-    return std::distance(std::filesystem::directory_iterator("/proc/" + std::to_string(pid_) + "/task", gone), {});
+    for (const auto& thread : std::filesystem::directory_iterator("/proc/" + std::to_string(pid_) + "/task", gone)) {
+      if (content(thread.path() / "comm") == name + "\n") return true;
+    }
+    return false;
   }
 
   // On standard error until now.

@@ -158,8 +158,11 @@ TEST_CASE("Ctrl-C while a single device checks the run ends with status 3, and t
   Running running(folder, {"run", plan, "--transport", transport, "--warm-up", "0", "--steps", "1", "--check", "-o",
                            folder / "measured.json"});
   const bool threads = transport == "local";
-  wait_until([&] { return threads ? running.threads() > 3 : running.rank_process(1) != 0; });
-  wait_until([&] { return threads ? running.threads() == 1 : running.rank_process(1) == 0; });
+  const auto works = [&](int rank) {
+    return threads ? running.has_thread("rank " + std::to_string(rank)) : running.rank_process(rank) != 0;
+  };
+  wait_until([&] { return works(1); });
+  wait_until([&] { return !works(1) && !(threads && works(0)); });
   ::kill(running.pid(), SIGINT);
   const Ended ended = running.wait();
   INFO(ended.out << ended.err);
