@@ -253,6 +253,9 @@ SessionLogs run_member(const std::vector<PreparedPlan>& plans, const SessionOpti
   std::unique_ptr<Device> device = make_host_device();
   std::unique_ptr<Transport> transport;
   try {
+    if (member.launcher != "plumb-exec") {  // which has looked before it started this rank
+      require_files_of_ranks(plans, options, {member.rank}, hosted ? HostsStore::rank : HostsStore::another);
+    }
     await_all(*store, options, member);
     transport = make_gloo_transport(gloo_options(options, member, work, watchdog), store);
     std::optional<SignalWatch> signals;
