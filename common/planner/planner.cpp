@@ -169,6 +169,7 @@ Candidate build_candidate(const Scenario& scenario, const PlanChoice& choice, co
     candidate.reason = error.problem();
     candidate.hint = error.hint();
   }
+    candidate.where = error.where();
   return candidate;
 }
 
@@ -192,7 +193,11 @@ Candidate weigh_candidate(const Scenario& scenario, const PlanChoice& choice, co
   try {
     add_prediction(candidate, candidate_prediction(evaluator(candidate.plan)));
   } catch (const InputError& error) {  // an order whose ranks wait for each other with messages that wait for both
-    return {.choice = choice, .own = candidate.own, .reason = error.problem(), .hint = error.hint()};
+    return {.choice = choice,
+            .own = candidate.own,
+            .reason = error.problem(),
+            .hint = error.hint(),
+            .where = error.where()};
   }
   return candidate;
 }
