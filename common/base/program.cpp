@@ -7,8 +7,10 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <iostream>
+#include <new>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -33,6 +35,53 @@ void open_standard_streams() {
   }
 }
 
+constexpr const char* no_memory =
+    "there is no more memory\n  hint: is there a limit (ulimit -v)? else a smaller model, batch or search, or fewer "
+    "ranks";
+
+std::string name_of_program;  // for what ends it from any thread
+
+std::string said(std::string_view name, std::string_view text) {
+  // Usage errors begin with the command, and so with the program's name.
+  const bool named =
+      text.starts_with(name) && text.size() > name.size() && (text[name.size()] == ':' || text[name.size()] == ' ');
+  return (named ? "" : std::string(name) + ": ") + std::string(text) + "\n";
+}
+
+// What a library's own thread throws reaches nobody who could catch it: one message and the status all the same.
+[[noreturn]] void leave_after_exception() {
+  const auto leave = [](const char* text, int length) {  // without memory of its own
+    (void)std::fprintf(stderr, "%s: %.*s\n", name_of_program.c_str(), length, text);
+    std::_Exit(static_cast<int>(ExitStatus::run_failed));
+  };
+  if (std::current_exception() == nullptr) std::abort();
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    leave(no_memory, static_cast<int>(std::strlen(no_memory)));
+  } catch (const std::exception& error) {
+    leave(error.what(), static_cast<int>(std::strcspn(error.what(), "\n")));  // LibTorch's goes on with its stack
+  } catch (...) {
+    leave("an unknown error", 16);
+  }
+  std::abort();
+}
+
+// Sets what becomes of such an exception, while it lives.
+class LeavesAfterException {
+ public:
+  explicit LeavesAfterException(std::string_view name) {
+    name_of_program = name;
+    before_ = std::set_terminate(leave_after_exception);
+  }
+  LeavesAfterException(const LeavesAfterException&) = delete;
+  LeavesAfterException& operator=(const LeavesAfterException&) = delete;
+  ~LeavesAfterException() { std::set_terminate(before_); }
+
+ private:
+  std::terminate_handler before_ = nullptr;
+};
+
 int descriptor(Stream stream) { return stream == Stream::out ? STDOUT_FILENO : STDERR_FILENO; }
 
 }  // namespace
@@ -41,13 +90,10 @@ int run_program(std::string_view name, const std::function<ExitStatus()>& comman
   open_standard_streams();
   std::signal(SIGPIPE, SIG_DFL);
   std::signal(SIGXFSZ, SIG_IGN);  // write() then says EFBIG, and the half-written file is removed
+  const LeavesAfterException leaves(name);
   const auto report = [&](const char* message) {
     std::cout.flush();
-    // Usage errors begin with the command, and so with the program's name.
-    const std::string_view text = message;
-    const bool named =
-        text.starts_with(name) && text.size() > name.size() && (text[name.size()] == ':' || text[name.size()] == ' ');
-    std::cerr << (named ? "" : std::string(name) + ": ") << text << '\n';
+    std::cerr << said(name, message);
   };
   try {
     const ExitStatus status = command();
@@ -57,6 +103,8 @@ int run_program(std::string_view name, const std::function<ExitStatus()>& comman
   } catch (const Error& error) {
     report(error.what());
     return static_cast<int>(error.status());
+  } catch (const std::bad_alloc&) {
+    report(no_memory);
   } catch (const std::exception& error) {
     report(error.what());
   } catch (...) {

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "common/base/document/json_fields.hpp"
+#include "common/base/text.hpp"
 
 namespace plumb {
 
@@ -160,7 +161,18 @@ void require_amounts(const JsonValue& value, std::initializer_list<const char*> 
   for (const char* key : keys) (void)value.at(key).integer(0, most_of_field);
 }
 
+// What I and W of a layer read once in B is of both.
+void require_hidden(const JsonValue& times) {
+  const Seconds both = times.at("input_gradient_s").seconds() + times.at("weight_gradient_s").seconds();
+  const JsonValue hidden = times.at("hidden_in_backward_s");
+  if (hidden.seconds() > both) {
+    hidden.fail("must be a part of input_gradient_s and weight_gradient_s, which are " + plumb::to_text(both) +
+                " together");
+  }
+}
+
 void require_amounts_of_cost(const JsonValue& cost) {
+  require_hidden(cost);
   require_amounts(cost, {"parameters", "parameter_bytes", "gradient_bytes", "optimizer_bytes", "kept_bytes",
                          "kept_for_weight_bytes", "forward_workspace_bytes", "input_gradient_workspace_bytes",
                          "weight_gradient_workspace_bytes"});
@@ -187,6 +199,8 @@ void require_amounts_of_cost(const JsonValue& cost) {
     }
   }
   if (const auto moves = cost.find("host_moves")) require_amounts(*moves, {"kept_bytes", "down_bytes", "up_bytes"});
+  const auto times = cost.find("slices");
+  for (std::size_t i = 0; times && i < times->size(); ++i) require_hidden((*times)[i]);
   const auto slices = cost.find("slice_bytes");
   for (std::size_t i = 0; slices && i < slices->size(); ++i) {
     require_amounts((*slices)[i], {"kept_bytes", "kept_for_weight_bytes", "forward_workspace_bytes",

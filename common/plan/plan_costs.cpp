@@ -190,6 +190,7 @@ ComputeCost cost_of_stage(const Plan& plan, std::span<const ComputeCost> blocks,
   if (sum.gathered_bytes > Bytes{}) {
     sum.weight_gathering = time_of(gathering_of(plan, sum.gathered_bytes, groups.data.all));
   }
+  sum.data_moves.quantised += quantised_once(plan, sum);
   if (plan.training.offload.optimizer) {
     std::vector<HostMoves> pieces;
     for (const ComputeCost& block : blocks) pieces.push_back(block.host_moves);

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <numeric>
 
 #include "common/base/error.hpp"
@@ -204,18 +205,32 @@ void require_counted(const Plan& plan, const JsonValue& stages) {
                          edit_hint);
     }
   }
-  const auto quantises = [](const ComputeCost& cost) { return cost.data_moves.quantised.forward > Bytes{}; };
-  const bool quantised = std::ranges::any_of(plan.costs.stages, quantises);
-  if (quantised != (gathers_in_actions(plan.layout) && plan.layout.data.quantized_weights)) {
-    stages.fail("gather " + std::string(quantised ? "quantised weights" : "weights as they are") +
-                    ", which the layout's sharding, " + name_of(plan.layout.data.sharding) + ", does not",
-                edit_hint);
-  }
   const bool in_actions = std::ranges::any_of(plan.costs.stages, reduces);
   if (in_actions != std::ranges::any_of(expected, reduces)) {
     stages.fail("reduce gradients " + std::string(in_actions ? "in actions" : "once a step") +
                     ", which the layout's sharding, " + name_of(plan.layout.data.sharding) + ", does not",
                 edit_hint);
+  }
+}
+
+// Times of what travels quantised are of these bits and groups.
+void require_quantised(const Plan& plan, const JsonValue& stages) {
+  constexpr std::int64_t of_block = 16;  // bytes by which its parts are rounded, at most
+  for (std::size_t stage = 0; stage < plan.costs.stages.size(); ++stage) {
+    const ComputeCost& cost = plan.costs.stages[stage];
+    const DataMoves& moves = cost.data_moves;
+    QuantisedMoves expected = quantised_moves(plan.layout.data, moved_types(plan), moves.gathered, moves.reduced);
+    expected += quantised_once(plan, cost);
+    const std::int64_t rounded = of_block * (plan.split.layers[stage] + 2);
+    const auto differ = [&](Bytes a, Bytes b) { return std::abs(a.value - b.value) > rounded; };
+    if (!differ(moves.quantised.forward, expected.forward) &&
+        !differ(moves.quantised.input_gradient, expected.input_gradient) &&
+        !differ(moves.quantised.weight_gradient, expected.weight_gradient)) {
+      continue;
+    }
+    stages[stage].fail("moves weights or gradients in other blocks than the layout's sharding, " +
+                           name_of(plan.layout.data.sharding) + ", of " + describe(plan.layout),
+                       edit_hint);
   }
 }
 
@@ -272,6 +287,7 @@ void require_consistent(const Plan& plan, const JsonValue& file) {
     file.at("boundary").fail("has " + found + ", expected " + expected + " from model and training", edit_hint);
   }
   require_counted(plan, file.at("costs").at("stages"));
+  require_quantised(plan, file.at("costs").at("stages"));
   try {
     require_valid(plan.schedule);
   } catch (const InputError& error) {

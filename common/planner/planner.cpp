@@ -11,6 +11,7 @@
 #include "common/planner/make_plan.hpp"
 #include "common/planner/shortfall.hpp"
 #include "common/planner/traffic.hpp"
+#include "common/planner/unfolded_memory.hpp"
 #include "common/schedule/reductions.hpp"
 #include "common/split/coupled.hpp"
 
@@ -168,6 +169,7 @@ Candidate build_candidate(const Scenario& scenario, const PlanChoice& choice, co
   } catch (const InputError& error) {
     candidate.reason = error.problem();
     candidate.hint = error.hint();
+    candidate.where = error.where();
   }
   return candidate;
 }
@@ -191,8 +193,14 @@ Candidate weigh_candidate(const Scenario& scenario, const PlanChoice& choice, co
   if (!candidate.built) return candidate;
   try {
     add_prediction(candidate, candidate_prediction(evaluator(candidate.plan)));
+  } catch (const NoRoomHere&) {
+    throw;
   } catch (const InputError& error) {  // an order whose ranks wait for each other with messages that wait for both
-    return {.choice = choice, .own = candidate.own, .reason = error.problem(), .hint = error.hint()};
+    return {.choice = choice,
+            .own = candidate.own,
+            .reason = error.problem(),
+            .hint = error.hint(),
+            .where = error.where()};
   }
   return candidate;
 }

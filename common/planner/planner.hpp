@@ -48,6 +48,7 @@ struct Candidate {
   bool fits = false;
   std::string reason = {};  // why it cannot be built or does not fit; empty otherwise
   std::string hint = {};    // of one that cannot be built, what would help, where that is known
+  std::string where = {};   // likewise, what refuses it: "training", "profile"
   bool unproven = false;    // not built: its split was neither found nor ruled out in time
 };
 

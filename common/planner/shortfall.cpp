@@ -230,19 +230,50 @@ std::string describe_shortfall(const Candidate& candidate) {
 
 namespace {
 
+// A scenario's, of "file:line:column".
+std::string file_of(std::string place) {
+  for (int number = 0; number < 2; ++number) {
+    const std::size_t colon = place.rfind(':');
+    const bool digits = colon != std::string::npos && colon + 1 < place.size() &&
+                        place.find_first_not_of("0123456789", colon + 1) == std::string::npos;
+    if (digits) place.resize(colon);
+  }
+  return place;
+}
+
+// What refuses a candidate: a profile by its file, else a key of the scenario.
+std::string named(const std::string& where, const Scenario& scenario) {
+  return where == "profile" && !scenario.profile_file.empty() ? scenario.profile_file : where;
+}
+
+// A key of the scenario stands behind its file, a profile's file by itself.
+std::string place_of(const std::string& refuses, const Scenario& scenario) {
+  const std::string file = file_of(scenario.place);
+  if (refuses.empty()) return file;
+  return file.empty() || refuses == scenario.profile_file || refuses.starts_with(file) ? refuses
+                                                                                       : file + ": " + refuses;
+}
+
 // With the first reason and the first hint of each kind: thousands of candidates differ in numbers alone.
 [[noreturn]] void throw_none_can_be_built(const PlanningResult& result, const Scenario& scenario) {
   std::set<std::string> kinds;
-  std::vector<std::string> reasons;
+  std::vector<std::pair<std::string, std::string>> reasons;  // and where
   std::vector<std::string> hints;
   for (const Candidate& candidate : result.candidates) {
     if (!candidate.own || !kinds.insert(without_numbers(candidate.reason)).second) continue;
-    reasons.push_back(candidate.reason);
+    reasons.emplace_back(named(candidate.where, scenario), candidate.reason);
     const bool is_new = !candidate.hint.empty() && std::ranges::find(hints, candidate.hint) == hints.end();
     if (is_new) hints.push_back(candidate.hint);
   }
-  if (reasons.empty()) reasons.emplace_back("there is none");
-  throw InputError(scenario.place, fmt::format("no candidate can be built: {}", fmt::join(reasons, "; ")),
+  if (reasons.empty()) reasons.emplace_back("", "there is none");
+  const auto elsewhere = [&](const auto& reason) { return reason.first != reasons.front().first; };
+  const bool together = std::ranges::none_of(reasons, elsewhere);
+  std::vector<std::string> texts;
+  for (const auto& [where, reason] : reasons) {
+    texts.push_back(together || where.empty() ? reason : where + ": " + reason);
+  }
+  throw InputError(place_of(together ? reasons.front().first : "", scenario),
+                   fmt::format("no candidate can be built: {}", fmt::join(texts, "; ")),
                    fmt::format("{}", fmt::join(hints, "; or ")));
 }
 

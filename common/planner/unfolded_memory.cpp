@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/base/error.hpp"
 #include "common/base/text.hpp"
 #include "common/timeline/timeline.hpp"
 
@@ -39,7 +38,7 @@ Bytes unfolded_memory(const Plan& plan, const ScheduleGraph& folded, const Unfol
 void require_room(const Plan& plan, const ScheduleGraph& folded, const UnfoldedSize& size, const UnfoldingRoom& room) {
   const Bytes needed = unfolded_memory(plan, folded, size);
   if (!room.there || needed <= *room.there) return;
-  throw InputError(room.where,
+  throw NoRoomHere(room.where,
                    "simulating all " + std::to_string(ranks(plan.layout)) + " ranks takes about " + to_text(needed) +
                        " of memory, and this host has " + to_text(*room.there) + " left",
                    room.hint);

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "common/base/error.hpp"
 #include "common/base/units.hpp"
 #include "common/graph/unfold.hpp"
 #include "common/plan/plan.hpp"
@@ -23,7 +24,14 @@ struct UnfoldingRoom {
       "ranks, or a smaller global_batch, which has fewer microbatches";
 };
 
-// Throws InputError that names both amounts.
+// Nothing is wrong with the plan: a search that took it for one that cannot be built would find another best on a host
+// with more memory.
+class NoRoomHere : public InputError {
+ public:
+  using InputError::InputError;
+};
+
+// Throws NoRoomHere that names both amounts.
 void require_room(const Plan& plan, const ScheduleGraph& folded, const UnfoldedSize& size, const UnfoldingRoom& room);
 
 }  // namespace plumb

@@ -10,6 +10,7 @@
 #include "common/base/parallel.hpp"
 #include "common/base/workers.hpp"
 #include "common/planner/make_plan.hpp"
+#include "common/planner/unfolded_memory.hpp"
 #include "common/search/weighing.hpp"
 
 namespace plumb {
@@ -211,6 +212,8 @@ class Search {
     if (!candidate.built) return {};
     try {
       return predicted_mark + packed(candidate_prediction(engine_(candidate.plan)));
+    } catch (const NoRoomHere&) {
+      throw;
     } catch (const InputError& error) {
       return refused_mark + error.problem();
     }

@@ -74,7 +74,13 @@ class VariantReader {
   [[nodiscard]] int machines() const { return (graph_.ranks + per_machine() - 1) / per_machine(); }
 
   [[nodiscard]] int read_rank(const YamlValue& value) const {
-    return static_cast<int>(value.integer(0, graph_.ranks - 1));
+    const std::int64_t rank = value.integer(std::numeric_limits<int>::min());
+    if (rank >= 0 && rank < graph_.ranks) return static_cast<int>(rank);
+    const int each = ranks(planned_.layout) / graph_.ranks;
+    const std::string last = std::to_string(graph_.ranks - 1);
+    value.fail(value.path() + ": the pipeline has " + (last == "0" ? "rank 0 alone" : "ranks 0 to " + last) + ", not " +
+                   std::to_string(rank),
+               each > 1 ? "each stands for the " + std::to_string(each) + " ranks that do the same" : "");
   }
   // With data degrees by stage a rank of the pipeline stands for ranks on several machines, whose messages are delays.
   void require_same_data_degrees(const YamlValue& value) const {

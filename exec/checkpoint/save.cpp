@@ -20,6 +20,7 @@
 #include "exec/data/safetensors.hpp"
 #include "exec/data/safetensors_file.hpp"
 #include "exec/device/torch_error.hpp"
+#include "exec/host/pauses.hpp"
 #include "exec/transport/collectives/collectives.hpp"
 #include "exec/transport/collectives/rank_group.hpp"
 
@@ -32,7 +33,7 @@ constexpr std::chrono::hours save_time{1};  // until all ranks have written thei
 // Less of a tensor that several ranks hold is not shared out: each piece costs a line of the index.
 constexpr std::int64_t least_share = std::int64_t{1} << 16;
 
-Clock::time_point save_deadline() { return Clock::now() + save_time; }
+Clock::time_point save_deadline() { return unpaused_now() + save_time; }
 
 // What stands in a folder is there after a crash of the machine, too.
 void flush_folder(const fs::path& folder) {

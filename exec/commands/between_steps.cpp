@@ -11,6 +11,7 @@
 #include "common/base/text.hpp"
 #include "exec/checkpoint/restore.hpp"
 #include "exec/commands/rank_work.hpp"
+#include "exec/host/pauses.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -51,7 +52,7 @@ bool BetweenSteps::saves_after(std::int64_t steps) const {
 void BetweenSteps::log(std::int64_t steps, const RankStep& done, Seconds took) {
   const std::string mine = fmt::format("{:016x}", std::bit_cast<std::uint64_t>(done.loss));
   std::vector<RankLog> logs;
-  for (const std::string& text : transport_.gather(mine, Clock::now() + control_time)) {
+  for (const std::string& text : transport_.gather(mine, unpaused_now() + control_time)) {
     RankStep of_rank;
     of_rank.loss = std::bit_cast<double>(std::stoull(text, nullptr, 16));
     logs.push_back({.rank = static_cast<int>(logs.size()), .steps = {of_rank}});

@@ -154,13 +154,19 @@ CheckpointOptions checkpoint_options(const CheckpointArguments& arguments, const
   return made;
 }
 
+static constexpr const char* other_folder = "--save must name a folder that you may write to";
+
 void take_folder(CheckpointOptions& options, const Plan& plan, std::ostream& said) {
   if (options.folder.empty()) return;
   const fs::path folder = options.folder;
   std::error_code error;
   fs::create_directories(folder, error);
-  if (error) throw InputError(folder.string(), "cannot be made: " + error.message());
-  require_writable(folder / index_name);
+  if (error) throw InputError(folder.string(), "cannot be made: " + error.message(), other_folder);
+  try {
+    require_writable(folder / index_name);
+  } catch (const InputError& refused) {  // of a file that the user has not named
+    throw InputError(folder.string(), refused.problem(), other_folder);
+  }
   options.lock = std::make_shared<const FolderLock>(folder);
   const CheckpointFolder found = require_free(folder, first_of(options));
   remove_leftovers(folder, found);

@@ -6,6 +6,7 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 
 #include "common/base/command_line.hpp"
@@ -14,6 +15,7 @@
 #include "common/base/text.hpp"
 #include "common/timeline/trace/trace.hpp"
 #include "exec/commands/commands.hpp"
+#include "exec/commands/member.hpp"
 #include "exec/commands/ratios.hpp"
 #include "exec/commands/session_arguments.hpp"
 
@@ -87,20 +89,35 @@ std::vector<std::filesystem::path> output_files(const CompareArguments& argument
   return files;
 }
 
-ExitStatus compare_command(const CompareArguments& arguments) {
-  const SessionOptions options = session_options(arguments.session);
-  if (arguments.plans.size() < 2) throw InputError("plumb-exec compare", "expected at least two plans");
-  const std::vector<std::filesystem::path> files = output_files(arguments);
-  if (!arguments.folder.empty() && writes_files(environment_variable)) {
+// Only one process has the folder: it tells the others what is wrong with it, who would wait.
+void take_folder(const CompareArguments& arguments, const std::vector<std::filesystem::path>& files) {
+  if (arguments.folder.empty() || !writes_files(environment_variable)) return;
+  const std::optional<Membership> member = membership(environment_variable);
+  try {
     std::error_code none;
     if (std::filesystem::exists(arguments.folder, none) && !std::filesystem::is_directory(arguments.folder, none)) {
       throw InputError(arguments.folder, "is a file, expected a folder");
     }
-    std::filesystem::create_directory(arguments.folder, none);  // where it fails, the next line says why
+    std::error_code unmade;
+    std::filesystem::create_directory(arguments.folder, unmade);
+    if (unmade && !std::filesystem::exists(arguments.folder, none)) {
+      throw InputError(arguments.folder, "cannot be made: " + unmade.message(),
+                       "-o must name a folder, in one that is there and that you may write to");
+    }
     for (const std::filesystem::path& file : files) require_writable(file, arguments.plans);
+  } catch (const Error& error) {
+    if (member && member->launcher != "plumb-exec") tell_ranks(*member, error);
+    throw;
   }
+}
+
+ExitStatus compare_command(const CompareArguments& arguments) {
+  const SessionOptions options = session_options(arguments.session);
+  if (arguments.plans.size() < 2) throw InputError("plumb-exec compare", "expected at least two plans");
+  const std::vector<std::filesystem::path> files = output_files(arguments);
   std::vector<Plan> plans;
   for (const std::string& path : arguments.plans) plans.push_back(read_plan(path));
+  take_folder(arguments, files);
   const SessionResult result = run_session(std::move(plans), options);
   if (result.runs.empty()) return result.status;
   std::vector<RatioSpread> ratios;

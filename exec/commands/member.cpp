@@ -14,9 +14,11 @@
 #include "common/base/text.hpp"
 #include "exec/commands/require_fit.hpp"
 #include "exec/device/host_device.hpp"
+#include "exec/host/pauses.hpp"
 #include "exec/launch/arrival.hpp"
 #include "exec/launch/launch.hpp"
 #include "exec/launch/world.hpp"
+#include "exec/run/patience.hpp"
 #include "exec/stage/tensor/action_calls.hpp"
 #include "exec/transport/gloo/gloo.hpp"
 #include "exec/transport/gloo/keep_alive.hpp"
@@ -211,8 +213,8 @@ void require_nccl_here(int ranks, const Host& host) {
 std::string log_name(int rank) { return fmt::format("log/{}", rank); }
 
 std::string hang_reason(const RankWork& work, int rank, const Watchdog& watchdog, Seconds since) {
-  return fmt::format("rank {}, {}: hangs for {}, longer than its deadline", rank,
-                     work.describe(rank, work.doing(rank, watchdog)), to_text(since));
+  return fmt::format("rank {}, {}: hangs for {}, longer than its deadline; {}", rank,
+                     work.describe(rank, work.doing(rank, watchdog)), to_text(since), longer_deadline);
 }
 
 void leave_hanging() {
@@ -251,6 +253,9 @@ SessionLogs run_member(const std::vector<PreparedPlan>& plans, const SessionOpti
   std::unique_ptr<Device> device = make_host_device();
   std::unique_ptr<Transport> transport;
   try {
+    if (member.launcher != "plumb-exec") {  // which has looked before it started this rank
+      require_files_of_ranks(plans, options, {member.rank}, hosted ? HostsStore::rank : HostsStore::another);
+    }
     await_all(*store, options, member);
     transport = make_gloo_transport(gloo_options(options, member, work, watchdog), store);
     std::optional<SignalWatch> signals;
@@ -263,7 +268,7 @@ SessionLogs run_member(const std::vector<PreparedPlan>& plans, const SessionOpti
           .put = [&](const std::string& key, const std::string& value) { store->put(key, value); },
           .find = [&](const std::string& key) { return store->find(key); }};
       Found found = look_around(member, host);
-      require_world(found.member, *transport, rendezvous, Clock::now() + look_around_time);
+      require_world(found.member, *transport, rendezvous, unpaused_now() + look_around_time);
       device = std::move(found.device);
       transport = make_nccl_transport(nccl_options(plans, host), std::move(transport), *device, rendezvous);
     }

@@ -20,6 +20,7 @@
 #include "exec/data/data.hpp"
 #include "exec/data/pretrained_weights.hpp"
 #include "exec/device/torch_error.hpp"
+#include "exec/host/pauses.hpp"
 #include "exec/launch/clock_exchange.hpp"
 #include "exec/run/patience.hpp"
 #include "exec/run/runner.hpp"
@@ -178,8 +179,8 @@ SessionLogs RankWork::train(Transport& transport, Device& device, Watchdog& watc
   std::vector<RankLog>& logs = logs_[static_cast<std::size_t>(rank)];
   BetweenSteps between(plans_.front(), options_, transport, ready.stages.front());
   ClockExchange clocks(transport, {.host = host.name, .id = host.clock, .now = [] { return seconds_of(Clock::now()); }},
-                       Clock::now() + start_time);
-  transport.barrier(Clock::now() + start_time);
+                       unpaused_now() + start_time);
+  transport.barrier(unpaused_now() + start_time);
   std::size_t running = 0;
   RunOptions run = run_options(watchdog, device, running);
   Progress progress("steps");
@@ -190,7 +191,7 @@ SessionLogs RankWork::train(Transport& transport, Device& device, Watchdog& watc
   const std::int64_t between_clocks = std::max<std::int64_t>(1, (steps - first) / clock_measurements);
   for (run.first_step = first; run.first_step < steps; ++run.first_step) {
     const Clock::time_point begun = Clock::now();
-    if ((run.first_step - first) % between_clocks == 0) clocks.measure(Clock::now() + start_time);
+    if ((run.first_step - first) % between_clocks == 0) clocks.measure(unpaused_now() + start_time);
     for (running = 0; running < plans_.size(); ++running) {
       const PreparedPlan& prepared = plans_[running];
       current_plan_[static_cast<std::size_t>(rank)] = static_cast<int>(running);
@@ -216,7 +217,7 @@ SessionLogs RankWork::train(Transport& transport, Device& device, Watchdog& watc
     if (rank == 0) saved_ = between.saved();
   }
 
-  clocks.measure(Clock::now() + start_time);
+  clocks.measure(unpaused_now() + start_time);
   SessionLogs all = gathered(transport, clocks, logs, ready.stages.front(), before_last);
   all.device = device.name();
   all.checkpoints = between.saved();
@@ -284,7 +285,7 @@ SessionLogs RankWork::gathered(Transport& transport, ClockExchange& clocks, cons
   const std::vector<HostClock> clock_of_rank = clocks.by_rank();
   for (const RankLog& log : logs) {
     std::vector<RankLog> of_plan;
-    for (const std::string& text : transport.gather(to_text(log), Clock::now() + start_time)) {
+    for (const std::string& text : transport.gather(to_text(log), unpaused_now() + start_time)) {
       const HostClock& clock = clock_of_rank[of_plan.size()];
       turn_to_rank_0(of_plan.emplace_back(parse_rank_log(text)), clock);
     }
@@ -293,7 +294,7 @@ SessionLogs RankWork::gathered(Transport& transport, ClockExchange& clocks, cons
   // Rank 0 gets them whole. In `different` the first rank whose copy of something has other bits than one before it.
   std::string different;
   const auto gather = [&](const NamedGradients& mine, Shards::Holds holds = Shards::Holds::all) {
-    const std::vector<std::string> parts = transport.gather(to_bytes(mine), Clock::now() + start_time);
+    const std::vector<std::string> parts = transport.gather(to_bytes(mine), unpaused_now() + start_time);
     if (parts.empty()) return NamedGradients();
     Shards shards(plans_.front().plan);
     for (std::size_t rank = 0; rank < parts.size(); ++rank) {
@@ -343,7 +344,7 @@ void RankWork::require_same_plans(Transport& transport) const {
   for (const PreparedPlan& prepared : plans_) {
     mine += plan_digest(prepared.plan) + costs_digest(prepared.plan.costs) + "\n";
   }
-  const std::vector<std::string> all = transport.gather(mine, Clock::now() + start_time);
+  const std::vector<std::string> all = transport.gather(mine, unpaused_now() + start_time);
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;
     if (line(all[rank], 0) != line(all[0], 0)) {

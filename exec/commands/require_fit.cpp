@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <charconv>
+#include <utility>
 
 #include "common/base/text.hpp"
 #include "exec/checkpoint/checkpoint_index.hpp"
 #include "exec/host/enough_memory.hpp"
+#include "exec/host/open_files.hpp"
+#include "exec/launch/rank_files.hpp"
 #include "exec/transport/collectives/rank_group.hpp"
 
 namespace plumb::exec {
@@ -62,6 +65,24 @@ void require_fit(const std::vector<PreparedPlan>& plans, const SessionOptions& o
     need.what = fmt::format("rank {} takes", rank);
     need.bytes = memory_of_ranks(all, {rank});
     require_memory(need, there);
+  }
+}
+
+void require_files_of_ranks(const std::vector<PreparedPlan>& plans, const SessionOptions& options,
+                            const std::vector<int>& ranks, HostsStore hosts) {
+  const bool known = options.fault.empty() && !options.force_unchecked;  // else messages may lead nowhere
+  const std::int64_t of_store = open_files_of_store(ranks_of(plans.front()));
+  const std::string& first = plans.front().plan.name;
+  if (hosts == HostsStore::launcher) require_open_files(first, "whoever starts its ranks", own_files + of_store);
+  for (const PreparedPlan& prepared : plans) {
+    std::pair<std::int64_t, int> most{0, 0};
+    for (const int rank : ranks) {
+      if (!known) break;
+      const bool saves = !options.checkpoint.folder.empty();
+      const std::int64_t files = open_files_of_rank(prepared.plan, prepared.lowered, rank, saves);
+      most = std::max(most, {files + (hosts == HostsStore::rank ? of_store : 0), -rank});
+    }
+    require_open_files(prepared.plan.name, fmt::format("rank {}", -most.second), most.first);
   }
 }
 

@@ -1,6 +1,8 @@
-// Whether ranks have the memory that their plans predict: asked before any of them allocates.
+// Whether ranks have the memory that their plans predict, and may open the files that they need: asked before any of
+// them starts.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "exec/commands/rank_work.hpp"
@@ -20,5 +22,10 @@ namespace plumb::exec {
 // is emulated.
 void require_fit(const std::vector<PreparedPlan>& plans, const SessionOptions& options, const std::vector<int>& ranks,
                  const Host& host);
+
+// Throws InputError as require_open_files does, of ranks that are processes, or of whoever hosts the run's store.
+enum class HostsStore : std::uint8_t { launcher, rank, another };
+void require_files_of_ranks(const std::vector<PreparedPlan>& plans, const SessionOptions& options,
+                            const std::vector<int>& ranks, HostsStore hosts);
 
 }  // namespace plumb::exec

@@ -19,6 +19,7 @@
 #include "exec/device/blas.hpp"
 #include "exec/device/host_device.hpp"
 #include "exec/device/torch_device.hpp"
+#include "exec/host/open_files.hpp"
 #include "exec/launch/launch.hpp"
 #include "exec/launch/membership.hpp"
 #include "exec/launch/processes.hpp"
@@ -183,6 +184,7 @@ struct LauncherEnd {
 LauncherEnd run_launcher(const std::vector<PreparedPlan>& plans, const SessionOptions& options) {
   const int ranks = ranks_of(plans.front());
   if (options.transport == "nccl") require_nccl_here(ranks, this_host());
+  require_files_of_ranks(plans, options, ranks_from(0, ranks), HostsStore::launcher);
   require_fit(plans, options, ranks_from(0, ranks), this_host());
   const auto store = RunStore::host(0);
   const RankWork work(plans, options);
@@ -333,6 +335,7 @@ SessionResult run_session(std::vector<Plan> plans, const SessionOptions& options
   SessionLogs logs;
   bool launched = false;
   if (options.transport == "local") {
+    (void)raise_open_files();
     require_fit(prepared, options, ranks_from(0, ranks), this_host());
     logs = run_local(prepared, options);
   } else {

@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "exec/host/pauses.hpp"
 #include "exec/launch/arrival.hpp"
 
 namespace plumb::exec {
@@ -139,7 +140,7 @@ void require_world(const WorldMember& mine, Transport& control, const Rendezvous
     }
     while (!(found = rendezvous.find(verdict_key))) {
       control.poll();
-      if (Clock::now() > deadline) throw RunError("start", "rank 0 does not say whether the run can start");
+      if (has_passed(deadline)) throw RunError("start", "rank 0 does not say whether the run can start");
       std::this_thread::sleep_for(look_for_ranks_every);
     }
   } catch (const RunError&) {

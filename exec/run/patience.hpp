@@ -11,6 +11,9 @@ namespace plumb::exec {
 // The predicted time of all of a step's compute, as if one rank did it: a peer may have that to do before it answers.
 [[nodiscard]] Seconds serial_time(const Plan& plan);
 
+// What a user can do about a deadline that has passed, behind what was waited for.
+inline constexpr const char* longer_deadline = "--deadline SECONDS gives ranks longer";
+
 // The deadline of what needs a peer, from when a rank begins to wait.
 [[nodiscard]] inline Seconds patience(const Plan& plan, const RunOptions& options) {
   return std::max(options.deadline_floor, serial_time(plan) * options.deadline_factor);

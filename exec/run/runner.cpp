@@ -11,6 +11,7 @@
 #include "common/schedule/reductions.hpp"
 #include "exec/device/host_device.hpp"
 #include "exec/device/torch_error.hpp"
+#include "exec/host/pauses.hpp"
 #include "exec/run/boundary_values.hpp"
 #include "exec/run/evictions.hpp"
 #include "exec/run/gradient_clipping.hpp"
@@ -71,6 +72,8 @@ class RankRun {
         log.steps.push_back(run_step(static_cast<std::int32_t>(options_.first_step + step)));
       } catch (const Stopped&) {
         throw;
+      } catch (const PastDeadline& error) {
+        fail(error.problem() + "; " + longer_deadline, error.hint());
       } catch (const Error& error) {
         fail(error.problem(), error.hint());
       } catch (const std::exception& error) {
@@ -78,7 +81,7 @@ class RankRun {
       }
     }
     if (options_.watchdog != nullptr) {
-      options_.watchdog->enter(world_rank_, position_, Clock::now(), Clock::time_point::max());
+      options_.watchdog->enter(world_rank_, position_, unpaused_now(), Clock::time_point::max());
     }
     return log;
   }
@@ -175,9 +178,9 @@ class RankRun {
         position_.action = static_cast<std::int32_t>(ended);
         limit = deadline(now, waiting_time_);
         mark(now, waiting_time_);
-      } else if (now > limit) {
+      } else if (has_passed(limit)) {
         transport_.await(here().end, limit);  // it may know for whom
-        throw RunError("", "has not ended on " + device_.name() + " before the deadline");
+        throw PastDeadline(RunError("", "has not ended on " + device_.name() + " before the deadline"));
       }
       std::this_thread::sleep_for(device_poll);
     }
@@ -342,12 +345,12 @@ class RankRun {
   }
 
   [[nodiscard]] Clock::time_point deadline(Clock::time_point now, Seconds predicted) const {
-    return after(now, std::max(options_.deadline_floor, predicted * options_.deadline_factor));
+    return after(unpaused(now), std::max(options_.deadline_floor, predicted * options_.deadline_factor));
   }
 
   void mark(Clock::time_point now, Seconds predicted) const {
     if (options_.watchdog == nullptr) return;
-    options_.watchdog->enter(world_rank_, position_, now, after(deadline(now, predicted), watchdog_grace));
+    options_.watchdog->enter(world_rank_, position_, unpaused(now), after(deadline(now, predicted), watchdog_grace));
   }
 
   [[noreturn]] void fail(const std::string& problem, const std::string& hint) {

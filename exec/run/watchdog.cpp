@@ -7,15 +7,12 @@
 
 #include "common/layout/lane.hpp"
 #include "common/schedule/reductions.hpp"
+#include "exec/host/pauses.hpp"
 #include "exec/run/step_name.hpp"
 #include "exec/transport/launch_plan/communicators.hpp"
 
 namespace plumb::exec {
 namespace {
-
-using namespace std::chrono_literals;
-
-constexpr auto look_every = 50ms;
 
 std::int64_t pack(const Position& position) {
   return static_cast<std::int64_t>((static_cast<std::uint64_t>(static_cast<std::uint32_t>(position.step)) << 32U) |
@@ -225,9 +222,11 @@ std::vector<Position> Watchdog::positions() const {
 void Watchdog::watch() {
   std::vector<Clock::rep> reported(slots_.size(), INT64_MAX);
   Clock::time_point give_up = Clock::time_point::max();
+  const PauseWatch pauses;
   std::unique_lock lock(mutex_);
-  while (!stop_changed_.wait_for(lock, look_every, [this] { return stop_; })) {
-    const Clock::time_point now = Clock::now();
+  while (!stop_changed_.wait_for(lock, PauseCount::look_every, [this] { return stop_; })) {
+    pauses.look();
+    const Clock::time_point now = unpaused_now();
     for (std::size_t rank = 0; rank < slots_.size(); ++rank) {
       const Clock::rep deadline = slots_[rank].deadline.load(std::memory_order_acquire);
       if (now.time_since_epoch().count() < deadline || reported[rank] == deadline) continue;

@@ -49,7 +49,7 @@ class Watchdog {
   Watchdog& operator=(const Watchdog&) = delete;
   ~Watchdog();
 
-  // Called by the rank's thread; costs a few stores.
+  // Called by the rank's thread; costs a few stores. Both moments are of time without pauses (exec/host/pauses.hpp).
   void enter(int rank, const Position& position, Clock::time_point now, Clock::time_point deadline);
   [[nodiscard]] Position position(int rank) const;
   [[nodiscard]] std::vector<Position> positions() const;

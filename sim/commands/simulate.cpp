@@ -331,7 +331,7 @@ void add_simulate(CLI::App& program, Body& body) {
   command.add_option("--against", options->against, "Another scenario or plan: which is faster, and how sure that is.");
   constexpr int most_draws = 1'000'000;
   command.add_option("--draws", options->draws.draws, "Draws of the machine's numbers for these two.")
-      ->check(CLI::Range(2, most_draws))
+      ->check(whole_number(2, most_draws))
       ->capture_default_str();
   command.add_option("--seed", options->draws.seed, "Of these draws.")
       ->check(whole_number(0, std::numeric_limits<std::int64_t>::max()))

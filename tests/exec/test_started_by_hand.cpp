@@ -1,6 +1,7 @@
 // Ranks that someone else has started, and files that a run would write over: what the program says.
 #include <netdb.h>
 
+#include <chrono>
 #include <csignal>
 #include <memory>
 #include <sstream>
@@ -130,6 +131,27 @@ TEST_CASE("ranks are told what the one that writes refuses, and refuse by themse
     CHECK(ended.status == 2);
     CHECK_THAT(ended.err, ContainsSubstring("was read from no config.json"));
   }
+}
+
+TEST_CASE("ranks are told of compare's folder what the one that writes refuses") {
+  const TemporaryFolder folder;
+  const std::string plan = write_slow_plan(folder, 2, 4);
+  const int port = RunStore::host(0)->port();
+  const auto start = std::chrono::steady_clock::now();
+  std::vector<std::unique_ptr<Running>> ranks;
+  for (int rank = 0; rank < 2; ++rank) {
+    ranks.push_back(std::make_unique<Running>(
+        folder, std::vector<std::string>{"compare", plan, plan, "--emulate", "-o", plan},
+        std::vector<std::string>{"RANK=" + std::to_string(rank), "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
+                                 "MASTER_PORT=" + std::to_string(port)}));
+  }
+  for (const auto& rank : ranks) {
+    const Ended ended = rank->wait();
+    INFO(ended.err);
+    CHECK(ended.status == 2);
+    CHECK_THAT(ended.err, ContainsSubstring("plan.json: is a file, expected a folder"));
+  }
+  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(50));  // ranks wait 60 s for each other
 }
 
 TEST_CASE("of ranks that are too many for a plan one speaks") {

@@ -144,6 +144,28 @@ TEST_CASE("show has the keys that design names") {
   CHECK_THAT(run_plumb(folder, "show " + scenario("demo")).out, ContainsSubstring("0-4"));
 }
 
+TEST_CASE("show --sites says how data-parallel ranks share out what the sites have") {
+  const TemporaryFolder folder;
+  const auto shown = [&](const std::string& data) {
+    const std::string file = folder.file("scenario.yaml");
+    plumb::write_file(file,
+                      "model: {vocabulary: 512, hidden: 64, heads: 4, ffn: 128, layers: \"full/dense*2\"}\n"
+                      "cluster: {machine: dgx-a100, nodes: 1, ranks: 8}\n"
+                      "training: {sequence: 64, global_batch: 8}\nlayout: {pipeline: 1, data: {degree: 8" +
+                          data + "}}\n");
+    return run_plumb(folder, "show " + file + " --sites 0").out;
+  };
+  CHECK_THAT(shown(""), ContainsSubstring("one rank holds all of it") && !ContainsSubstring("Shared out"));
+  for (const std::string sharding : {"zero3", "fsdp"}) {
+    CHECK_THAT(
+        shown(", sharding: " + sharding),
+        !ContainsSubstring("one rank holds all") && ContainsSubstring("Shared out over 8 data-parallel ranks (" +
+                                                                      sharding + "): weights gathered in each action"));
+  }
+  CHECK_THAT(shown(", sharding: zero1"),
+             ContainsSubstring("Shared out over 8") && ContainsSubstring("behind the step"));
+}
+
 TEST_CASE("show --sites says who holds what of a block and what moves, by the closed form of its layout") {
   const Folder folder;
   const std::string model = std::string(PLUMB_SOURCE_DIR) + "/tests/data/models/llama-3-8b.config.json";

@@ -161,6 +161,7 @@ TEST_CASE("two plans are ranked on the same draws") {
   CHECK(settled.find("to decide") == std::string::npos);
   refuses(run_plumb(folder, "simulate " + file + " --against " + other + " --draws 1"), {"--draws"});
   refuses(run_plumb(folder, "simulate " + file + " --uncertainty --seed -1"), {"--seed", "a whole number from 0"});
+  refuses(run_plumb(folder, "simulate " + file + " --uncertainty --draws 1"), {"--draws", "a whole number from 2 to"});
 }
 
 TEST_CASE("studies of the pipeline do not go with all ranks of the layout") {

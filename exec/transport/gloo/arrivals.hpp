@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "exec/host/pauses.hpp"
 #include "exec/transport/ending.hpp"
 #include "exec/transport/transport.hpp"
 
@@ -49,8 +50,9 @@ class Arrivals {
     while (items_.empty()) {
       ending_.throw_if_over();
       if (lost_) throw RunError(where(), fmt::format("{} ({})", lost(), *lost_));
-      if (ending_.changed.wait_until(lock, deadline) == std::cv_status::timeout && items_.empty()) {
-        throw RunError(where(), late());
+      (void)ending_.changed.wait_until(lock, wake_at(deadline));
+      if (items_.empty() && has_passed(deadline)) {
+        throw PastDeadline(RunError(where(), late()));
       }
     }
     Item item = std::move(items_.front());

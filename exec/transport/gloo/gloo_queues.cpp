@@ -8,6 +8,7 @@
 
 #include "common/base/error.hpp"
 #include "exec/device/torch_error.hpp"
+#include "exec/host/pauses.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -293,12 +294,12 @@ Received Incoming::receive_by_link(Clock::time_point deadline) {
   Payload payload = allocate_(static_cast<std::size_t>(expected_.front().bytes));
   std::optional<Clock::time_point> arrived = look_at_link(payload);
   while (!arrived) {
-    link_.await_message(fabric_.ending.over, deadline);
+    link_.await_message(fabric_.ending.over, wake_at(deadline));
     const Clock::time_point now = Clock::now();
     if (look_at_link(payload)) {
       arrived = now;
-    } else if (now >= deadline) {
-      throw RunError(fmt::format("rank {}", fabric_.ending.rank), late());
+    } else if (has_passed(deadline)) {
+      throw PastDeadline(RunError(fmt::format("rank {}", fabric_.ending.rank), late()));
     }
   }
   took_from_link();

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <utility>
 
+#include "exec/host/pauses.hpp"
 #include "exec/transport/collectives/collectives.hpp"
 
 namespace plumb::exec {
@@ -212,8 +213,9 @@ class LocalTransport : public Transport {
         lock.unlock();
         throw_if_stopped();
       }
-      if (box.changed.wait_until(lock, deadline) == std::cv_status::timeout && queue.empty()) {
-        throw failure(missing() + " before the deadline");
+      (void)box.changed.wait_until(lock, wake_at(deadline));
+      if (queue.empty() && has_passed(deadline)) {
+        throw PastDeadline(failure(missing() + " before the deadline"));
       }
     }
     auto message = std::move(queue.front());
@@ -226,8 +228,9 @@ class LocalTransport : public Transport {
   void wait(std::unique_lock<std::mutex>& lock, Clock::time_point deadline, const char* what, Condition condition) {
     while (!condition()) {
       if (world_->stopped) throw Stopped(world_->reason);
-      if (world_->changed.wait_until(lock, deadline) == std::cv_status::timeout && !condition()) {
-        const RunError error = failure(fmt::format("waited for {} past the deadline", what));
+      (void)world_->changed.wait_until(lock, wake_at(deadline));
+      if (!condition() && has_passed(deadline)) {
+        const PastDeadline error(failure(fmt::format("waited for {} past the deadline", what)));
         // A barrier that a rank has turned away from would let the others through too early: nobody may go on.
         lock.unlock();
         world_->stop(error.what());

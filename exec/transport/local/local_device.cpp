@@ -8,6 +8,7 @@
 #include <mutex>
 #include <utility>
 
+#include "exec/host/pauses.hpp"
 #include "exec/transport/local/local.hpp"
 #include "exec/transport/receive_buffers.hpp"
 
@@ -59,7 +60,9 @@ class Meetings {
     constexpr std::chrono::milliseconds look{5};  // at whether the run is over
     while (!condition()) {
       check();
-      if (Clock::now() > deadline) throw RunError("", "waited for the other ranks of a reduction past the deadline");
+      if (has_passed(deadline)) {
+        throw PastDeadline(RunError("", "waited for the other ranks of a reduction past the deadline"));
+      }
       changed_.wait_for(lock, look);
     }
   }

@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "exec/host/pauses.hpp"
 #include "exec/transport/message_lines.hpp"
 #include "exec/transport/nccl/nccl_collectives.hpp"
 #include "exec/transport/nccl/nccl_communicators.hpp"
@@ -166,11 +167,11 @@ class NcclTransport final : public Transport {
   void await(const MomentPtr& moment, Clock::time_point deadline) override {
     while (!has_come(moment)) {
       poll();
-      if (Clock::now() < deadline) {
+      if (!has_passed(deadline)) {
         std::this_thread::sleep_for(look_every);
         continue;
       }
-      throw failure(fmt::format("{} has not ended before the deadline", flights_.oldest(nullptr)));
+      throw PastDeadline(failure(fmt::format("{} has not ended before the deadline", flights_.oldest(nullptr))));
     }
     flights_.release_ended();
   }

@@ -318,8 +318,10 @@ ExitStatus show_sites(const Shown& shown, const ShowOptions& options) {
     throw InputError(options.of_model, "is for a model alone; " + options.input + " says its layout and microbatch",
                      "change it there, or show the model");
   }
+  Layout of_model;
+  of_model.tensor = options.tensor;
   const BlockView view = view_of(
-      shown.model, options.sites, layout != nullptr ? layout->tensor : options.tensor,
+      shown.model, options.sites, layout != nullptr ? *layout : of_model,
       {.sequences = training != nullptr ? training->microbatch : options.microbatch, .sequence = shown.sequence},
       training != nullptr ? training->precision : ElementType::bf16);
   if (!options.svg.empty()) write_file(options.svg, sites_svg(view));

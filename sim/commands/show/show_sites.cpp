@@ -9,6 +9,7 @@
 #include "common/base/error.hpp"
 #include "common/base/program.hpp"
 #include "common/base/text.hpp"
+#include "common/layout/sharding.hpp"
 
 namespace plumb::sim {
 namespace {
@@ -59,7 +60,10 @@ std::string moves_text(const BlockView& view) {
                           std::to_string(size(view.placed.mesh, each.move.over)),
                           to_text(Bytes{std::llround(received_bytes(view.placed, each, view.precision))})});
   }
-  if (table.rows.empty()) return "  No collective: one rank holds all of it.\n";
+  if (table.rows.empty()) {
+    return state_shards(view.ranks) > 1 ? "  No collective of activations: each rank computes all of it.\n"
+                                        : "  No collective: one rank holds all of it.\n";
+  }
   return to_text(table, colour_allowed(Stream::out));
 }
 
@@ -73,6 +77,14 @@ std::string sums_text(const BlockView& view) {
   }
   if (names.empty()) return "";
   return fmt::format("  Summed over {} once a step: the gradients of {}.\n", describe(view.placed.mesh, over), names);
+}
+
+// What data-parallel ranks share out: the table has what actions compute with.
+std::string shares_text(const BlockView& view) {
+  const int shards = state_shards(view.ranks);
+  if (shards == 1) return "";
+  return fmt::format("  Shared out over {} data-parallel ranks ({}): {}.\n", shards, name_of(view.ranks.data.sharding),
+                     gathers_in_words(view.ranks));
 }
 
 Json json_of(const Shape& shape) {
@@ -90,12 +102,14 @@ Json json_of(const Mesh& mesh, const PlacedTensor& tensor) {
 
 }  // namespace
 
-BlockView view_of(const Model& model, const std::string& block, const TensorLayout& tensor, const Tokens& tokens,
+BlockView view_of(const Model& model, const std::string& block, const Layout& layout, const Tokens& tokens,
                   ElementType precision) {
+  const TensorLayout& tensor = layout.tensor;
   const std::size_t number = block_of(model, block);
   const bool is_layer = number > 0 && number <= model.layers.size();
   BlockView view{.title = is_layer ? fmt::format("layer {} ({})", block, kind_name(model.layers[number - 1])) : block,
                  .layout = tensor.degree == 1 ? "one rank" : "",
+                 .ranks = layout,
                  .tokens = tokens,
                  .precision = precision,
                  .placed = place_block(model, number, tensor, tokens)};
@@ -109,14 +123,15 @@ BlockView view_of(const Model& model, const std::string& block, const TensorLayo
 std::string sites_text(const BlockView& view) {
   std::string text = fmt::format("{} on {}; a microbatch of {} × {} tokens in {}\n\n", view.title, view.layout,
                                  view.tokens.sequences, view.tokens.sequence, name_of(view.precision));
-  text += table_of_sites(view) + "\n" + moves_text(view) + sums_text(view);
+  text += table_of_sites(view) + "\n" + moves_text(view) + sums_text(view) + shares_text(view);
   const auto of = [&](Phase phase) {
     double sum = 0;
     for (const PlacedMove& each : view.placed.moves)
       sum += each.phase == phase ? received_bytes(view.placed, each, view.precision) : 0;
     return to_text(Bytes{std::llround(sum)});
   };
-  return text + fmt::format("  A rank receives {} in F, {} in I and {} in W of each microbatch.\n", of(Phase::forward),
+  return text + fmt::format("  {} rank receives {} in F, {} in I and {} in W of each microbatch.\n",
+                            state_shards(view.ranks) > 1 ? "Beside that a" : "A", of(Phase::forward),
                             of(Phase::input_gradient), of(Phase::weight_gradient));
 }
 
@@ -144,13 +159,18 @@ Json sites_json(const BlockView& view) {
                      {"ranks", size(view.placed.mesh, each.move.over)},
                      {"received_bytes", received_bytes(view.placed, each, view.precision)}});
   }
-  return {{"block", view.title},
-          {"layout", view.layout},
-          {"sequences", view.tokens.sequences},
-          {"sequence", view.tokens.sequence},
-          {"sites", sites},
-          {"weights", weights},
-          {"moves", moves}};
+  Json json{{"block", view.title},
+            {"layout", view.layout},
+            {"sequences", view.tokens.sequences},
+            {"sequence", view.tokens.sequence},
+            {"sites", sites},
+            {"weights", weights},
+            {"moves", moves}};
+  if (const int shards = state_shards(view.ranks); shards > 1) {
+    json["shared_out"] = {
+        {"ranks", shards}, {"sharding", name_of(view.ranks.data.sharding)}, {"moves", gathers_in_words(view.ranks)}};
+  }
+  return json;
 }
 
 }  // namespace plumb::sim

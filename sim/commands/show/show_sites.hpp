@@ -12,6 +12,7 @@ namespace plumb::sim {
 struct BlockView {
   std::string title;  // "layer 3 (full/dense)"
   std::string layout;
+  Layout ranks = {};  // all axes of it: data-parallel ranks may share out what the sites have
   Tokens tokens;
   ElementType precision = ElementType::bf16;
   PlacedBlock placed;
@@ -19,7 +20,7 @@ struct BlockView {
 
 // `block`: "embedding", "head", or the index of a decoder layer. Throws InputError for others, and where the layout
 // does not divide the model's shapes.
-[[nodiscard]] BlockView view_of(const Model& model, const std::string& block, const TensorLayout& tensor,
+[[nodiscard]] BlockView view_of(const Model& model, const std::string& block, const Layout& layout,
                                 const Tokens& tokens, ElementType precision);
 
 [[nodiscard]] std::string sites_text(const BlockView& view);

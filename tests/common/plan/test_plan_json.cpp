@@ -412,3 +412,18 @@ TEST_CASE("bytes of a plan's costs are below a pebibyte, and their sums below 2^
   CHECK_THAT(message_for_plan(to_json(many)),
              ContainsSubstring(": costs.stages: ") && ContainsSubstring("more than 4 EiB"));
 }
+
+// B in one takes what I and W take less what both do once.
+TEST_CASE("what is hidden in a B is a part of its I and W") {
+  const Plan plan = small_plan();
+  const auto message_of = [&](double part) {
+    return message_after(plan, [&](Plan& p) {
+      ComputeCost& cost = p.costs.stages[1];
+      cost.hidden_in_backward = (cost.input_gradient + cost.weight_gradient) * part;
+    });
+  };
+  CHECK(message_of(0) == "no error");
+  CHECK(message_of(1) == "no error");
+  CHECK_THAT(message_of(1.01), ContainsSubstring(": costs.stages[1].hidden_in_backward_s: must be a part of "));
+  CHECK_THAT(message_of(-0.5), ContainsSubstring(": costs.stages[1].hidden_in_backward_s: is "));
+}

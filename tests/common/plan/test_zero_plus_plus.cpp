@@ -231,3 +231,24 @@ TEST_CASE("plans of ZeRO++ are read back as they were, and others have none of i
     CHECK_THAT(message, ContainsSubstring("costs.stages") && ContainsSubstring("the layout's sharding, zero3"));
   }
 }
+
+// Times may be edited, so they tell nothing: what is quantised does, in bytes, also of what moves once a step.
+TEST_CASE("a plan may not be edited into another part of ZeRO++, in actions or once a step") {
+  for (const int pipeline : {1, 2}) {
+    std::vector<Plan> plans;
+    for (const std::string sharding :
+         {"zero3", "zero3, quantized_weights: true", "zero3, quantized_gradients: 2", "zero3, quantized_gradients: 4",
+          "zero3, quantized_weights: true, quantized_gradients: 4"}) {
+      plans.push_back(plan_of(sharded(sharding, 16, pipeline, "1f1b")));
+      CHECK_NOTHROW(read_back(plans.back()));
+    }
+    for (std::size_t from = 0; from < plans.size(); ++from) {
+      for (std::size_t to = 0; to < plans.size(); ++to) {
+        if (from == to) continue;
+        CAPTURE(pipeline, from, to);
+        const std::string message = message_after(plans[from], [&](Plan& plan) { plan.layout = plans[to].layout; });
+        CHECK_THAT(message, ContainsSubstring("costs.stages") && ContainsSubstring("the layout's sharding, zero3"));
+      }
+    }
+  }
+}

@@ -110,6 +110,42 @@ TEST_CASE("where no candidate can be built, the first reason and hint of each ki
   CHECK(count(hints, "recompute: {layers: …}") == 1);
 }
 
+TEST_CASE("where no candidate can be built, what refuses is named, not the cluster") {
+  const auto where_of = [](const std::string& rest, const std::string& profile_file = "") {
+    try {
+      Scenario scenario = read_text(
+          "model: {vocabulary: 64, hidden: 64, heads: 4, ffn: 64, layers: \"full/dense*8\"}\n"
+          "cluster: {machine: dgx-a100}\nlayout: {pipeline: 4}\nsplit: uniform\n" +
+          rest);
+      if (!profile_file.empty()) {
+        scenario.profile = Profile{};
+        scenario.profile_file = profile_file;
+      }
+      (void)best_fitting(plan_scenario(scenario, predict_by_path), scenario);
+    } catch (const InputError& error) {
+      return std::pair(error.where(), error.problem());
+    }
+    return std::pair(std::string(), std::string());
+  };
+  const std::string training = "training: {sequence: 64, global_batch: 8}\n";
+  const auto ends_with = [](const std::string& text, const std::string& end) { return text.ends_with(end); };
+  const auto [slices, undivided] =
+      where_of(training + "schedule: [{name: seq-1f1b, slices: 5}, {name: seq-1f1b, slices: 7}]\n");
+  CAPTURE(slices, undivided);
+  CHECK(ends_with(slices, "scenario.yaml: training"));
+  const auto [one, chunks] = where_of(training + "schedule: {name: interleaved-1f1b, chunks: 4}\n");
+  CAPTURE(one, chunks);
+  CHECK_FALSE(one.empty());
+  CHECK_THAT(one, !ContainsSubstring("cluster") && !ContainsSubstring(":2"));
+  CHECK(where_of(training, "measured.yaml").first == "measured.yaml");
+  // Of several what each is about stands before it, and the file once.
+  const auto [file, both] =
+      where_of(training + "schedule: [{name: seq-1f1b, slices: 5}, {name: interleaved-1f1b, chunks: 4}]\n");
+  CHECK(ends_with(file, "scenario.yaml"));
+  CHECK_THAT(both,
+             ContainsSubstring("no candidate can be built: training: 5 slices") && !ContainsSubstring("scenario.yaml"));
+}
+
 TEST_CASE("more ranks than the machines hold are proposed with the machines that they need") {
   const auto scenario_with = [](int nodes, int pipeline, const std::string& memory) {
     return read_text(

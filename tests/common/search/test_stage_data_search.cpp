@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "common/base/error.hpp"
+#include "common/planner/unfolded_memory.hpp"
 #include "common/scenario_file/stage_data_choices.hpp"
 #include "common/search/baseline.hpp"
 #include "common/search/search.hpp"
@@ -149,4 +150,22 @@ TEST_CASE("bounds of data degrees by stage are below what they take") {
     compared += has_stage_data(family.layout) ? 1 : 0;
   }
   CHECK(compared > 5);
+}
+
+// Which candidates are weighed must not hang on how much memory the host has left.
+TEST_CASE("an engine that has no room on this host ends planning, and is no reason against a candidate") {
+  const Evaluator no_room = [](const Plan&) -> Timeline { throw NoRoomHere("layout", "takes 2 TiB", "--engine path"); };
+  const Evaluator refuses = [](const Plan&) -> Timeline { throw InputError("layout", "cannot be predicted"); };
+  const Scenario scenario = read_text(text_of("full/dense*4", 4, open + "training: {sequence: 64, global_batch: 8}\n"));
+  const SearchSpace space(scenario);
+  const auto found_by = [&](const Evaluator& engine, int processes) {
+    return search(space, fast_weigher, engine, {.top = 2, .processes = processes});
+  };
+  for (const int processes : {1, 2}) {
+    CHECK_THROWS_WITH(found_by(no_room, processes), ContainsSubstring("takes 2 TiB"));
+    CHECK_NOTHROW(found_by(refuses, processes));
+  }
+  const PlanChoice one = space.choice(0);
+  CHECK_THROWS_AS(weigh_candidate(scenario, one, no_room), NoRoomHere);
+  CHECK(weigh_candidate(scenario, one, refuses).reason == "cannot be predicted");
 }

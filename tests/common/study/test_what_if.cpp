@@ -256,7 +256,8 @@ TEST_CASE("what a variant cannot be is refused by file and line") {
     CHECK_THAT(found, ContainsSubstring(part));
   };
   refused("strangler: {rank: 1}", "did you mean 'straggler'?");
-  refused("straggler: {rank: 4, slower: 2}", "from 0 to 3");
+  refused("straggler: {rank: 4, slower: 2}", "the pipeline has ranks 0 to 3, not 4");
+  refused("straggler: {rank: -1, slower: 2}", "the pipeline has ranks 0 to 3, not -1");
   refused("straggler: {slower: 2}", "which rank");
   refused("straggler: {rank: 1}", "slower");
   refused("straggler: {action: W, slower: 2}", "nothing that the plan does");

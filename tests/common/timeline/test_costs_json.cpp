@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -22,7 +23,6 @@ PipelineCosts random_costs(std::mt19937_64& random) {
     costs.stages.push_back({.forward = seconds(),
                             .input_gradient = seconds(),
                             .weight_gradient = seconds(),
-                            .hidden_in_backward = seconds(),
                             .gradient_reduction = seconds(),
                             .optimizer = seconds(),
                             .parameters = count(),
@@ -35,10 +35,13 @@ PipelineCosts random_costs(std::mt19937_64& random) {
                             .forward_workspace_bytes = bytes(),
                             .input_gradient_workspace_bytes = bytes(),
                             .weight_gradient_workspace_bytes = bytes()});
+    ComputeCost& made = costs.stages.back();
+    made.hidden_in_backward = std::min(seconds(), made.input_gradient + made.weight_gradient);
     if (i == 1) costs.stages.back().second_gradient_bytes = costs.stages.back().gradient_bytes / 2;
     if (i == 2) costs.stages.back().weight_gathering = seconds();
     if (i == 2) costs.stages.back().gathered_bytes = bytes();
-    if (i == 3) costs.stages.back().slices = {{seconds(), seconds(), seconds(), seconds()}, {seconds()}};
+    if (i == 3) costs.stages.back().slices = {{seconds(), seconds(), seconds(), {}}, {seconds()}};
+    if (i == 3) made.slices[0].hidden_in_backward = made.slices[0].input_gradient;
     if (i == 4)
       costs.stages.back().slice_bytes = {{bytes(), bytes(), bytes(), bytes(), bytes(), {}, bytes(), bytes()},
                                          {bytes()}};

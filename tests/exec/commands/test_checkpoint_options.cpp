@@ -160,6 +160,8 @@ TEST_CASE("options that do not go together, and folders that cannot be, are refu
       {{"--resume", folder / "missing"}, "missing: has no checkpoint"},
       {{"--resume", file}, "cannot be read as a folder of checkpoints"},
       {{"--save", file + "/saved"}, "cannot be made"},
+      {{"--save", "/proc/self"}, "/proc/self: cannot be written: "},
+      {{"--save", "/proc/self"}, "--save must name a folder that you may write to"},
       {{"--save", "/proc/saved"}, "cannot be made"},
       {{"--log", folder / "missing/log"}, "cannot be written: its folder does not exist"},
       {{"--log", pipe}, "pipe: is no regular file"},

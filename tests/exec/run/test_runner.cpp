@@ -328,7 +328,8 @@ TEST_CASE("ranks that wait for each other end at the deadline") {
   }
   RunOptions options{.deadline_factor = 1};
   options.deadline_floor = {0.2};
-  CHECK_THROWS_WITH(run_emulated(plan, lowered, options), ContainsSubstring("before the deadline"));
+  CHECK_THROWS_WITH(run_emulated(plan, lowered, options),
+                    ContainsSubstring("before the deadline; --deadline SECONDS gives ranks longer"));
 }
 
 // The slow stage takes 0.4 s once where all work of the step was predicted as 128 ms, and that of one microbatch as 8
