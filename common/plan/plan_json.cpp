@@ -202,6 +202,12 @@ void require_counted(const Plan& plan, const JsonValue& stages) {
       stages[stage].fail("keeps other states on its host than training.offload, " + describe(plan.training.offload),
                          edit_hint);
     }
+    const bool of_activations = plan.training.offload.activations;
+    if (of_activations ? cost.kept_bytes > Bytes{} : cost.activation_moves != ActivationMoves{}) {
+      stages[stage].fail("keeps activations " + std::string(of_activations ? "on its device" : "on its host") +
+                             ", against training.offload, " + describe(plan.training.offload),
+                         edit_hint);
+    }
   }
   const auto quantises = [](const ComputeCost& cost) { return cost.data_moves.quantised.forward > Bytes{}; };
   const bool quantised = std::ranges::any_of(plan.costs.stages, quantises);
