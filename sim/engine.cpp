@@ -86,6 +86,11 @@ class FluidEngine::Impl {
     start(std::move(slot));
   }
 
+  void pass(ActivityId id, Seconds time) {
+    const double clock = s4u::Engine::get_clock();
+    start({.id = id, .from = -1, .to = -1, .begin = clock, .end = clock + time.value});
+  }
+
   void flow(ActivityId id, int from, int to, double bytes, Seconds latency, bool collective) {
     const double begin = s4u::Engine::get_clock() + latency.value;
     const Path path = paths_.between(from, to, collective);
@@ -368,6 +373,7 @@ FluidEngine::FluidEngine(const Platform& platform, std::span<const Disturbance> 
 FluidEngine::~FluidEngine() = default;
 
 void FluidEngine::compute(ActivityId id, int rank, Seconds alone) { impl_->compute(id, rank, alone); }
+void FluidEngine::pass(ActivityId id, Seconds time) { impl_->pass(id, time); }
 void FluidEngine::transfer(ActivityId id, int from, int to, Bytes bytes, Seconds latency) {
   impl_->flow(id, from, to, static_cast<double>(bytes.value), latency, false);
 }

@@ -31,6 +31,9 @@ class FluidEngine {
   // `alone`: the time it takes when nothing else runs on these cores. Above zero.
   void compute(ActivityId id, int rank, Seconds alone);
 
+  // Takes so long whatever else runs: a way that nothing else goes, such as from a device to its host. Above zero.
+  void pass(ActivityId id, Seconds time);
+
   // The message's last byte arrives `latency` + bytes / bandwidth after its start when it has the ports to itself.
   void transfer(ActivityId id, int from, int to, Bytes bytes, Seconds latency);
 

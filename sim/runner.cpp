@@ -67,9 +67,7 @@ void require_runnable(const ScheduleGraph& graph, const Platform& platform) {
       throw InputError(describe(node), "its duration must be zero or more seconds");
     }
     if (of_group) require_group(graph, node, platform);
-    if (!between_ranks && !of_group && !folded && !occupies_rank(node)) {
-      throw InputError(describe(node), "copies to the host and resharding are not simulated yet");
-    }
+    if (node.kind == NodeKind::reshard) throw InputError(describe(node), "resharding is not simulated yet");
     if (!on_platform(node.rank) || (between_ranks && (!on_platform(node.peer) || node.peer == node.rank))) {
       throw InputError(describe(node), "its ranks are not two of the platform's " + std::to_string(platform.ranks));
     }
@@ -131,6 +129,7 @@ class Run {
     if (node.duration.value == 0) return complete(id);
     if (is_folded(node)) return start_reduction(id);
     if (occupies_rank(node)) return engine_.compute(id, node.rank, node.duration);
+    if (node.kind == NodeKind::host_copy && node.peer < 0) return engine_.pass(id, node.duration);
     if (node.group >= 0) return start_collective(id);
     if (node.flow >= 0) {
       const Seconds latency = graph_.flows[static_cast<std::size_t>(node.flow)].latency;

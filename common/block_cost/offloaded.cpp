@@ -1,6 +1,7 @@
 #include "common/block_cost/offloaded.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/layout/shared_ports.hpp"
 
@@ -17,6 +18,11 @@ HostProfile host_in_training(const Scenario& scenario) {
 }
 
 bool copies_beside_update(const Machine& machine) { return machine.device.type != DeviceType::cpu; }
+
+ComputeCost with_activations_on_host(ComputeCost block, const Scenario& scenario) {
+  const Seconds copying = host_copy_time(host_in_training(scenario), block.kept_bytes);
+  return on_host_between_actions(std::move(block), copying, copies_beside_update(scenario.cluster.machine));
+}
 
 void offload_optimizer(ComputeCost& cost, ParameterShare parameters, const Scenario& scenario) {
   constexpr std::int64_t wide = element_bytes(ElementType::fp32);

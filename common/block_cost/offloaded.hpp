@@ -1,4 +1,4 @@
-// What of a block's states stands on the host, and how long their update takes there. Internal.
+// What of a block's states and activations stands on the host, and how long their update and copies take. Internal.
 #pragma once
 
 #include "common/block_cost/block_costs.hpp"
@@ -12,11 +12,16 @@ namespace plumb {
 // the step's communication are 2M of fp16 gradients and 2M of fp16 weights).
 void offload_optimizer(ComputeCost& cost, ParameterShare parameters, const Scenario& scenario);
 
+// The block with what it keeps between F and I or B on the host: once down and once up over the device's port, a
+// microbatch (arXiv 2104.07857, sections 4.1 and 5.1.2, of checkpoints). What W needs after I, and what slices hand on,
+// stays.
+[[nodiscard]] ComputeCost with_activations_on_host(ComputeCost block, const Scenario& scenario);
+
 // The host as one rank of the layout has it while all others use theirs: those that share a port have an even part of
 // it each, and those that share cores of a CPU machine an even part of these.
 [[nodiscard]] HostProfile host_in_training(const Scenario& scenario);
 
-// Whether copies to the host and what it computes go beside each other; not where a core does both.
+// Whether copies to the host go beside what it, or the device, computes; not where a core does both.
 [[nodiscard]] bool copies_beside_update(const Machine& machine);
 
 }  // namespace plumb

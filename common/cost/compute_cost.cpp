@@ -56,6 +56,7 @@ void add(ComputeCost& sum, const ComputeCost& block) {
   sum.optimizer_bytes += block.optimizer_bytes;
   sum.data_moves += block.data_moves;
   sum.host_moves += block.host_moves;
+  sum.activation_moves += block.activation_moves;
 }
 
 SliceBytes own_bytes(const ComputeCost& cost) {
@@ -249,6 +250,22 @@ ComputeCost redone_in_backward(ComputeCost layer) {
   set_bytes(layer,
             layer.slice_bytes.empty() ? keeping_only(own_bytes(layer), kept.front()) : together(layer.slice_bytes));
   return layer;
+}
+
+ComputeCost on_host_between_actions(ComputeCost block, Seconds copying, bool beside) {
+  block.activation_moves = {.kept = block.kept_bytes, .copying = copying, .beside = beside};
+  if (!beside) {
+    block.activation_moves.waits = {.forward = copying, .input_gradient = copying, .backward = copying};
+    block.forward += copying;
+    block.input_gradient += copying;
+    for (ActionTimes& slice : block.slices) {
+      slice.forward += copying;
+      slice.input_gradient += copying;
+    }
+  }
+  for (SliceBytes& slice : block.slice_bytes) slice = keeping_only(slice, {});
+  set_bytes(block, keeping_only(own_bytes(block), {}));
+  return block;
 }
 
 ComputeCost handing_on(ComputeCost layer, const std::vector<HandedOn>& slices) {

@@ -83,6 +83,7 @@ struct ComputeCost {
   std::vector<Bytes> kept_if_redone = {};
   DataMoves data_moves = {};
   HostMoves host_moves = {};
+  ActivationMoves activation_moves = {};  // then kept_bytes are 0
   bool operator==(const ComputeCost&) const = default;
 };
 
@@ -120,14 +121,13 @@ void set_bytes(ComputeCost& cost, const SliceBytes& bytes);  // of its actions w
 
 // A layer whose forward is done again inside its backward: F keeps what `kept_if_redone` says.
 [[nodiscard]] ComputeCost redone_in_backward(ComputeCost layer);
-
+// Its kept bytes stand on the host between F and I or B. `copying`: each way.
+[[nodiscard]] ComputeCost on_host_between_actions(ComputeCost block, Seconds copying, bool beside);
 // The same backward in two actions: nothing of I hides behind W.
 [[nodiscard]] ComputeCost backward_in_two(ComputeCost cost);
-
 // One block's costs, each of one slice of its microbatch, as one cost: its means, and each slice's times and bytes if
 // they differ. What is counted once a step is the same in all.
 [[nodiscard]] ComputeCost of_slices(const std::vector<ComputeCost>& slices);
-
 // A layer that hands this on, by slice; empty: nothing.
 [[nodiscard]] ComputeCost handing_on(ComputeCost layer, const std::vector<HandedOn>& slices);
 

@@ -72,6 +72,21 @@ static void fields(Archive& archive, HostMoves& x) {
 }
 
 template <class Archive>
+static void fields(Archive& archive, HostWaits& x) {
+  archive("forward_s", x.forward);
+  archive("input_gradient_s", x.input_gradient);
+  archive("backward_s", x.backward);
+}
+
+template <class Archive>
+static void fields(Archive& archive, ActivationMoves& x) {
+  archive("kept_bytes", x.kept);
+  archive("copying_s", x.copying);
+  archive("beside", x.beside);
+  archive("waits", x.waits);
+}
+
+template <class Archive>
 static void fields(Archive& archive, ComputeCost& x) {
   archive("forward_s", x.forward);
   archive("input_gradient_s", x.input_gradient);
@@ -90,7 +105,7 @@ static void fields(Archive& archive, ComputeCost& x) {
   archive("weight_gradient_workspace_bytes", x.weight_gradient_workspace_bytes);
   archive("backward_workspace_bytes", x.backward_workspace_bytes);
   // Keys that only stages have whose gradients tensor parallelism adds up, that hold a tied table twice, or whose
-  // states are shared out or offloaded.
+  // states are shared out, or of which something is offloaded.
   archive.unless_usual("tensor_gradient_bytes", x.tensor_gradient_bytes);
   archive.unless_usual("second_gradient_bytes", x.second_gradient_bytes);
   archive.unless_usual("gathered_bytes", x.gathered_bytes);
@@ -99,6 +114,7 @@ static void fields(Archive& archive, ComputeCost& x) {
   archive.unless_usual("slice_bytes", x.slice_bytes);
   archive.unless_usual("data_moves", x.data_moves);
   archive.unless_usual("host_moves", x.host_moves);
+  archive.unless_usual("activation_moves", x.activation_moves);
 }
 
 template <class Archive>
@@ -201,6 +217,10 @@ void require_amounts_of_cost(const JsonValue& cost) {
   if (const auto moves = cost.find("host_moves")) require_amounts(*moves, {"kept_bytes", "down_bytes", "up_bytes"});
   const auto times = cost.find("slices");
   for (std::size_t i = 0; times && i < times->size(); ++i) require_hidden((*times)[i]);
+  if (const auto moves = cost.find("activation_moves")) {
+    require_amounts(*moves, {"kept_bytes"});
+    if (cost.at("kept_bytes").bytes() > Bytes{}) cost.at("kept_bytes").fail("expected 0: activations are on the host");
+  }
   const auto slices = cost.find("slice_bytes");
   for (std::size_t i = 0; slices && i < slices->size(); ++i) {
     require_amounts((*slices)[i], {"kept_bytes", "kept_for_weight_bytes", "forward_workspace_bytes",
@@ -223,7 +243,7 @@ void require_countable(const PipelineCosts& costs, int microbatches, const JsonV
     const auto boundary = static_cast<double>(longest.value);
     of_microbatch += 4 * boundary;  // in and out, of hidden states and of their gradients
     for (const Bytes bytes :
-         {cost.kept_bytes, cost.kept_for_weight_bytes, cost.forward_workspace_bytes,
+         {cost.kept_bytes, cost.activation_moves.kept, cost.kept_for_weight_bytes, cost.forward_workspace_bytes,
           cost.input_gradient_workspace_bytes, cost.weight_gradient_workspace_bytes, backward_workspace(cost)}) {
       of_microbatch += static_cast<double>(bytes.value);
     }

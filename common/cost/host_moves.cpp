@@ -13,6 +13,19 @@ void operator+=(HostMoves& sum, const HostMoves& moves) {
   sum.copying_up += moves.copying_up;
 }
 
+void operator+=(HostWaits& sum, const HostWaits& waits) {
+  sum.forward += waits.forward;
+  sum.input_gradient += waits.input_gradient;
+  sum.backward += waits.backward;
+}
+
+void operator+=(ActivationMoves& sum, const ActivationMoves& moves) {
+  sum.kept += moves.kept;
+  sum.copying += moves.copying;
+  sum.beside = sum.beside || moves.beside;
+  sum.waits += moves.waits;
+}
+
 Seconds host_copy_time(const HostProfile& host, Bytes bytes) {
   if (bytes == Bytes{}) return {};
   return host.link.latency.value + bytes / host.link.bandwidth.value;

@@ -1,4 +1,5 @@
-// What a rank's host keeps for it, and what moves between the two once a step where optimizer states stand there.
+// What a rank's host keeps for it, and what moves between the two: once a step where optimizer states stand there, in
+// each F and each I or B where activations do.
 #pragma once
 
 #include <vector>
@@ -19,6 +20,28 @@ struct HostMoves {
   bool operator==(const HostMoves&) const = default;
 };
 void operator+=(HostMoves& sum, const HostMoves& moves);
+
+// By how much actions take longer, beside what they wait for others' weights.
+struct HostWaits {
+  Seconds forward = {};
+  Seconds input_gradient = {};
+  Seconds backward = {};
+  bool operator==(const HostWaits&) const = default;
+};
+void operator+=(HostWaits& sum, const HostWaits& waits);
+
+// What F of a block keeps until I or B, if it stands on the host in between. The device has it while the block works,
+// and while it is on its way: down beside the next block's F, up beside the block behind in the backward's order (two
+// blocks' worth: double buffered), as save_on_cpu with a stream of its own and Megatron-LM's cpu_offloading do.
+struct ActivationMoves {
+  Bytes kept = {};       // of one microbatch
+  Seconds copying = {};  // each way, hidden or not
+  // Of a block: copies go beside its neighbours' computing, as far as that takes; else they are in its times.
+  bool beside = false;
+  HostWaits waits = {};  // in the times of the actions
+  bool operator==(const ActivationMoves&) const = default;
+};
+void operator+=(ActivationMoves& sum, const ActivationMoves& moves);
 
 // Over a device's port to its host, alone: latency + bytes / bandwidth. No bytes take no time.
 [[nodiscard]] Seconds host_copy_time(const HostProfile& host, Bytes bytes);

@@ -40,31 +40,44 @@ void operator+=(DataMoves& sum, const DataMoves& moves) {
 
 namespace {
 
-// Of a block beyond either end: nothing.
-DataMoves of_neighbour(const std::vector<ComputeCost>& blocks, std::size_t block) {
-  return block < blocks.size() ? blocks[block].data_moves : DataMoves{};
+// What goes beside its neighbours. Of a block beyond either end: nothing.
+DataMoves of_neighbour(std::span<const ComputeCost> blocks, std::size_t block) {
+  return block < blocks.size() && blocks[block].data_moves.beside ? blocks[block].data_moves : DataMoves{};
+}
+ActivationMoves on_host(std::span<const ComputeCost> blocks, std::size_t block) {
+  const bool beside = block < blocks.size() && blocks[block].activation_moves.beside;
+  return beside ? blocks[block].activation_moves : ActivationMoves{};
 }
 
 Seconds beyond(Seconds moving, Seconds computing) { return std::max(moving - computing, Seconds{}); }
 
-DataWaits waits_of(const std::vector<ComputeCost>& blocks, int slice) {
-  const DataMoves& first = blocks.front().data_moves;
-  const DataMoves& last = blocks.back().data_moves;
-  DataWaits waits{.forward = first.gathering,
+// For others' weights and gradients; and with the activations on the host, if these count.
+enum class WaitsFor : std::uint8_t { data, all };
+
+DataWaits waits_of(const std::vector<ComputeCost>& blocks, int slice, WaitsFor what) {
+  const auto copying = [&](std::size_t block) {
+    return what == WaitsFor::all ? on_host(blocks, block).copying : Seconds{};
+  };
+  const std::size_t end = blocks.size() - 1;
+  const DataMoves first = of_neighbour(blocks, 0);
+  const DataMoves last = of_neighbour(blocks, end);
+  const Seconds before_all = std::max(gathering_again(last), copying(end));
+  DataWaits waits{.forward = first.gathering + copying(end),
                   .recompute = gathering_again(first),
-                  .input_gradient = gathering_again(last),
+                  .input_gradient = before_all,
                   .weight_gradient = first.reducing,
-                  .backward = gathering_again(last) + first.reducing};
+                  .backward = before_all + first.reducing};
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     const ActionTimes own = times_of(blocks[i], slice);
     const DataMoves next = of_neighbour(blocks, i + 1);
     const Seconds before = gathering_again(of_neighbour(blocks, i - 1));  // of the first: beyond the end, too
     const Seconds behind = next.reducing;
-    waits.forward += beyond(next.gathering, own.forward);
+    const Seconds copied = copying(i - 1);
+    waits.forward += beyond(std::max(next.gathering, copied), own.forward);
     waits.recompute += beyond(gathering_again(next), own.forward);
-    waits.input_gradient += beyond(before, own.input_gradient);
+    waits.input_gradient += beyond(std::max(before, copied), own.input_gradient);
     waits.weight_gradient += beyond(behind, own.weight_gradient);
-    waits.backward += beyond(before + behind, backward_time(own));
+    waits.backward += beyond(std::max(before + behind, copied), backward_time(own));
   }
   return waits;
 }
@@ -80,44 +93,61 @@ void add(Times& times, const DataWaits& waits) {
 
 }  // namespace
 
-bool move_beside(const std::vector<ComputeCost>& blocks) {
-  return std::ranges::any_of(blocks, [](const ComputeCost& block) { return block.data_moves.beside; });
+bool moves_beside(const ComputeCost& block) { return block.data_moves.beside || block.activation_moves.beside; }
+
+bool move_beside(const std::vector<ComputeCost>& blocks) { return std::ranges::any_of(blocks, moves_beside); }
+
+namespace {
+
+// Of slices the mean.
+DataWaits mean_waits(const std::vector<ComputeCost>& blocks, std::size_t slices, WaitsFor what) {
+  if (slices == 0) return waits_of(blocks, no_microbatch, what);
+  DataWaits mean;
+  for (std::size_t slice = 0; slice < slices; ++slice) mean += waits_of(blocks, static_cast<int>(slice), what);
+  const auto count = static_cast<double>(slices);
+  for (const auto wait : {&DataWaits::forward, &DataWaits::recompute, &DataWaits::input_gradient,
+                          &DataWaits::weight_gradient, &DataWaits::backward}) {
+    mean.*wait = mean.*wait / count;
+  }
+  return mean;
 }
 
+}  // namespace
+
 void add_waits(ComputeCost& sum, const std::vector<ComputeCost>& blocks) {
-  DataWaits mean;
   for (std::size_t slice = 0; slice < sum.slices.size(); ++slice) {
-    const DataWaits waits = waits_of(blocks, static_cast<int>(slice));
-    add(sum.slices[slice], waits);
-    mean += waits;
+    add(sum.slices[slice], waits_of(blocks, static_cast<int>(slice), WaitsFor::all));
   }
-  if (sum.slices.empty()) {
-    mean = waits_of(blocks, no_microbatch);
-  } else {
-    const auto count = static_cast<double>(sum.slices.size());
-    for (const auto wait : {&DataWaits::forward, &DataWaits::recompute, &DataWaits::input_gradient,
-                            &DataWaits::weight_gradient, &DataWaits::backward}) {
-      mean.*wait = mean.*wait / count;
-    }
+  const DataWaits all = mean_waits(blocks, sum.slices.size(), WaitsFor::all);
+  add(sum, all);
+  if (!sum.activation_moves.beside) {
+    sum.data_moves.waits += all;
+    return;
   }
-  add(sum, mean);
-  sum.data_moves.waits += mean;
+  const DataWaits data = mean_waits(blocks, sum.slices.size(), WaitsFor::data);
+  sum.data_moves.waits += data;
+  sum.activation_moves.waits += HostWaits{.forward = all.forward - data.forward,
+                                          .input_gradient = all.input_gradient - data.input_gradient,
+                                          .backward = all.backward - data.backward};
 }
 
 std::vector<Seconds> reduced_at(std::span<const ComputeCost> blocks, bool weight_gradient_alone) {
   std::vector<Seconds> at;
-  const auto gathering = [&](const ComputeCost& block) {
-    return weight_gradient_alone ? Seconds{} : gathering_again(block.data_moves);
+  const auto gathering = [&](std::size_t block) {
+    return weight_gradient_alone ? Seconds{} : gathering_again(blocks[block].data_moves);
   };
-  Seconds begun = gathering(blocks.back());
+  const auto copying = [&](std::size_t block) {
+    return weight_gradient_alone ? Seconds{} : on_host(blocks, block).copying;
+  };
+  Seconds begun = std::max(gathering(blocks.size() - 1), copying(blocks.size() - 1));
   for (std::size_t i = blocks.size(); i-- > 0;) {
     const ActionTimes own = times_of(blocks[i], 0);
-    Seconds moved = i > 0 ? gathering(blocks[i - 1]) : Seconds{};
+    Seconds moved = i > 0 ? gathering(i - 1) : Seconds{};
     if (i + 1 < blocks.size()) {
       moved += blocks[i + 1].data_moves.reducing;
       at.push_back(begun + moved);
     }
-    begun += std::max(weight_gradient_alone ? own.weight_gradient : backward_time(own), moved);
+    begun += std::max({weight_gradient_alone ? own.weight_gradient : backward_time(own), moved, copying(i - 1)});
   }
   at.push_back(begun + blocks.front().data_moves.reducing);
   return at;
@@ -140,7 +170,10 @@ MovedBytes moved_for(const DataMoves& moves) {
 MovedBytes moved_for_neighbours(const std::vector<ComputeCost>& blocks, std::size_t block) {
   const MovedBytes next = moved_for(of_neighbour(blocks, block + 1));
   const MovedBytes before = moved_for(of_neighbour(blocks, block - 1));
-  return {.forward = next.forward, .input_gradient = before.input_gradient, .weight_gradient = next.weight_gradient};
+  const Bytes copied = on_host(blocks, block - 1).kept;
+  return {.forward = next.forward + copied,
+          .input_gradient = before.input_gradient + copied,
+          .weight_gradient = next.weight_gradient};
 }
 
 void add_neighbours(std::vector<SliceBytes>& bytes, const std::vector<ComputeCost>& blocks) {

@@ -1,4 +1,5 @@
-// What blocks in sequence wait for weights and for gradients that are reduced, and need for them beside each other.
+// What blocks in sequence wait for weights, for gradients that are reduced and for activations that go to the host and
+// come back, and need for them beside each other.
 #pragma once
 
 #include <span>
@@ -8,7 +9,8 @@
 
 namespace plumb {
 
-// Whether any of them moves something beside its neighbours' computing.
+// Whether it, or any of them, moves something beside its neighbours' computing.
+[[nodiscard]] bool moves_beside(const ComputeCost& block);
 [[nodiscard]] bool move_beside(const std::vector<ComputeCost>& blocks);
 
 // One stream moves, one block ahead, as FSDP2 issues it (torch/distributed/fsdp/_fully_shard of PyTorch: the gather of
@@ -17,6 +19,12 @@ namespace plumb {
 //   F  g_0 + Σ max(t_i, g_{i+1})                    W  Σ max(t_i, r_{i+1}) + r_0
 //   I  g_{n−1} + Σ max(t_i, g_{i−1})                B  g_{n−1} + Σ max(t_i, g_{i−1} + r_{i+1}) + r_0
 // where what lies outside is 0, and g in I and B that of a second copy where there is one; so it is in R, else as F.
+// Activations have the host's link for themselves, h each way: down beside the next block's F, the last one's behind F;
+// up beside the block behind, the last one's before I or B:
+//   F  g_0 + Σ max(t_i, g_{i+1}, h_{i−1}) + h_{n−1}
+//   I  max(g_{n−1}, h_{n−1}) + Σ max(t_i, g_{i−1}, h_{i−1})
+//   B  max(g_{n−1}, h_{n−1}) + Σ max(t_i, g_{i−1} + r_{i+1}, h_{i−1}) + r_0
+// What does not go beside the computing is in the times of its block.
 // `sum`: of these blocks, with their own times alone, also of each slice.
 void add_waits(ComputeCost& sum, const std::vector<ComputeCost>& blocks);
 
@@ -36,7 +44,8 @@ struct MovedBytes {
 void add_moved(SliceBytes& bytes, const MovedBytes& moved);
 
 // While a block computes, the next one's weights come, and the gradients of the one before are reduced: both in the
-// order in which the action goes through the blocks.
+// order in which the action goes through the blocks. And the activations of the block before it in the stage go down
+// in F, and come up in I or B.
 [[nodiscard]] MovedBytes moved_for_neighbours(const std::vector<ComputeCost>& blocks, std::size_t block);
 // `bytes`: of the blocks.
 void add_neighbours(std::vector<SliceBytes>& bytes, const std::vector<ComputeCost>& blocks);

@@ -48,5 +48,7 @@ struct Footprint {
 // each once, in the order of time. Which one needs most depends on how large each stage is; with one stage per rank
 // there is one, its largest count. A rank without stages has none.
 [[nodiscard]] std::vector<std::vector<std::vector<int>>> fullest_moments(const Schedule& schedule);
+// The same of what is there until I ends, instead of until W does.
+[[nodiscard]] std::vector<std::vector<std::vector<int>>> fullest_moments_until_input(const Schedule& schedule);
 
 }  // namespace plumb

@@ -116,4 +116,16 @@ std::vector<std::vector<std::vector<int>>> fullest_moments(const Schedule& sched
   return peaks;
 }
 
+std::vector<std::vector<std::vector<int>>> fullest_moments_until_input(const Schedule& schedule) {
+  Schedule freed = schedule;
+  for (auto& list : freed.actions) {
+    std::erase_if(list, [](const Action& action) { return action.kind == ActionKind::weight_gradient; });
+    for (Action& action : list) {
+      if (action.kind == ActionKind::input_gradient) action.kind = ActionKind::backward;
+    }
+  }
+  freed.overlapped.clear();
+  return fullest_moments(freed);
+}
+
 }  // namespace plumb

@@ -14,16 +14,20 @@
 namespace plumb {
 
 // A block of an action whose data-parallel ranks move something for it: computing with the collectives of its tensor
-// group, before it its weights' gathering, behind it its gradients' reducing (without phases: nothing moves).
+// group, before it its weights' gathering, behind it its gradients' reducing (without phases: nothing moves). Copies to
+// the host and back always go beside the neighbours.
 struct BlockParts {
   std::vector<ActionPart> parts = {};
   CollectivePlan gathering = {};
   CollectivePlan reducing = {};
+  // Of each rank by itself: its activations come from the host before it, or go there behind it.
+  Seconds copied_before = {};
+  Seconds copied_behind = {};
 };
 // In the order in which the action goes through them.
 struct ActionBlocks {
   std::vector<BlockParts> blocks = {};
-  bool beside = false;  // moves go beside the computing of the neighbours, else one after the other with it
+  bool beside = false;  // collectives go beside the computing of the neighbours, else one after the other with it
 };
 // How long it takes.
 [[nodiscard]] Seconds time_of(const ActionBlocks& blocks, const CollectiveTable& table);

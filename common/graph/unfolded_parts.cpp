@@ -22,22 +22,27 @@ const std::vector<UnfoldedGroup>& groups_of(const StageRanks& ranks, Among among
   }
 }
 
+// To the host and back, while this block computes: one of the two, in any action.
+Seconds copied_beside(const std::vector<BlockParts>& all, std::size_t i) {
+  return (i + 1 < all.size() ? all[i + 1].copied_before : Seconds{}) + (i > 0 ? all[i - 1].copied_behind : Seconds{});
+}
+
 }  // namespace
 
 Seconds time_of(const ActionBlocks& blocks, const CollectiveTable& table) {
   const std::vector<BlockParts>& all = blocks.blocks;
-  Seconds time;
-  if (!blocks.beside) {
-    for (const BlockParts& block : all) {
-      time += time_of(block.gathering) + time_of(block.parts, table) + time_of(block.reducing);
-    }
-    return time;
-  }
-  time = time_of(all.front().gathering) + time_of(all.back().reducing);
+  const auto gathering = [&](std::size_t i) {
+    return blocks.beside && i < all.size() ? time_of(all[i].gathering) : Seconds{};
+  };
+  const auto reducing = [&](std::size_t i) {
+    return blocks.beside && i < all.size() ? time_of(all[i].reducing) : Seconds{};
+  };
+  const std::size_t last = all.size() - 1;
+  Seconds time = std::max(gathering(0), all.front().copied_before) + reducing(last) + all.back().copied_behind;
   for (std::size_t i = 0; i < all.size(); ++i) {
-    const Seconds next = i + 1 < all.size() ? time_of(all[i + 1].gathering) : Seconds{};
-    const Seconds before = i > 0 ? time_of(all[i - 1].reducing) : Seconds{};
-    time += std::max(time_of(all[i].parts, table), next + before);
+    Seconds alone = time_of(all[i].parts, table);
+    if (!blocks.beside) alone += time_of(all[i].gathering) + time_of(all[i].reducing);
+    time += std::max({alone, gathering(i + 1) + reducing(i - 1), copied_beside(all, i)});
   }
   return time;
 }
@@ -131,6 +136,16 @@ void UnfoldedParts::move(const Node& folded, const StageRanks& ranks, const Coll
   }
 }
 
+void UnfoldedParts::copy_to_host(const Node& folded, Seconds time, double factor, OfRank& waits) {
+  if (time.value <= 0) return;
+  for (auto& [rank, before] : waits) {
+    const NodeId id = nodes_.emit(
+        {.kind = NodeKind::host_copy, .action = folded.action, .rank = rank, .bytes = {}, .duration = time * factor});
+    for (const NodeId node : before) nodes_.edge(node, id);
+    before = {id};
+  }
+}
+
 std::vector<NodeCopy> UnfoldedParts::add_moves(const Node& folded, const StageRanks& ranks,
                                                std::span<const CollectivePlan> plans, double factor) {
   OfRank waits;
@@ -187,21 +202,32 @@ UnfoldedBlocks UnfoldedParts::add_blocks(const Node& folded, const StageRanks& r
     NodeOfRank& ends = result.reduced.emplace_back();
     for (const auto& [rank, nodes] : moved) ends[rank] = nodes.front();
   };
+  OfRank come = first;
+  copy_to_host(folded, all.front().copied_before, factor, come);
+  if (!blocks.beside) waits = come;
   for (std::size_t i = 0; i < all.size(); ++i) {
+    OfRank copied = waits;
     if (i == 0 || !blocks.beside) move(folded, ranks, all[i].gathering, factor, waits);
+    if (i == 0 && blocks.beside && all[i].copied_before.value > 0) add(come);
     join(folded, waits);
     const OfRank begin = waits;
+    if (blocks.beside) copied = begin;
+    copy_to_host(folded, copied_beside(all, i), factor, copied);
+    const bool copies = copied_beside(all, i).value > 0;
     waits = compute(folded, ranks, all[i].parts, factor, begin);
     if (!blocks.beside) {
       reduce(all[i], waits);
+      if (copies) add(copied);
       continue;
     }
+    if (copies) add(copied);
     OfRank moved = begin;
     if (i + 1 < all.size()) move(folded, ranks, all[i + 1].gathering, factor, moved);
     if (i > 0) reduce(all[i - 1], moved);
     add(moved);
   }
   if (blocks.beside) reduce(all.back(), waits);
+  copy_to_host(folded, all.back().copied_behind, factor, waits);
   join(folded, waits);
   for (const auto& [rank, nodes] : waits) result.copies.push_back({rank, first.at(rank).front(), nodes.front()});
   return result;

@@ -82,6 +82,8 @@ class UnfoldedParts {
   void join(const Node& folded, OfRank& waits);
   // In each group of those of a phase, behind what its ranks wait for; in its place then. Nothing of an empty plan.
   void move(const Node& folded, const StageRanks& ranks, const CollectivePlan& plan, double factor, OfRank& waits);
+  // Of each rank by itself, behind what it waits for; in its place then. Nothing that takes no time.
+  void copy_to_host(const Node& folded, Seconds time, double factor, OfRank& waits);
   // A block's computing behind one node of each rank.
   [[nodiscard]] OfRank compute(const Node& folded, const StageRanks& ranks, std::span<const ActionPart> parts,
                                double factor, const OfRank& begin);

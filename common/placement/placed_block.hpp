@@ -88,7 +88,9 @@ struct MatmulWays {
 // Throws std::logic_error for a name that the block has not.
 [[nodiscard]] const PlacedSite& site_of(const PlacedBlock& block, std::string_view name);
 
-// What a move brings to a rank in one microbatch; statistics are fp32, all else is of the training's precision.
+// In which type a move carries its elements: statistics and the shares of a router's choice in fp32, as all executors
+// keep them; all else in the training's precision. And what it brings to a rank in one microbatch.
+[[nodiscard]] ElementType moved_type(const PlacedMove& each, ElementType precision);
 [[nodiscard]] double received_bytes(const PlacedBlock& block, const PlacedMove& each, ElementType precision);
 
 }  // namespace plumb

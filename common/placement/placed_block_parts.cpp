@@ -70,9 +70,12 @@ const PlacedMove* find_move(const PlacedBlock& block, Phase phase, Role role, st
   return found == block.moves.end() ? nullptr : &*found;
 }
 
+ElementType moved_type(const PlacedMove& each, ElementType precision) {
+  return each.role == Role::statistics || each.tensor == "mlp.route" ? ElementType::fp32 : precision;
+}
+
 double received_bytes(const PlacedBlock& block, const PlacedMove& each, ElementType precision) {
-  const ElementType type = each.role == Role::statistics ? ElementType::fp32 : precision;
-  return received_elements(block.mesh, each.move) * static_cast<double>(element_bytes(type));
+  return received_elements(block.mesh, each.move) * static_cast<double>(element_bytes(moved_type(each, precision)));
 }
 
 }  // namespace plumb

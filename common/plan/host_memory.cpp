@@ -1,10 +1,113 @@
 #include "common/plan/host_memory.hpp"
 
+#include <algorithm>
+#include <string>
+
 #include "common/base/error.hpp"
 #include "common/base/text.hpp"
+#include "common/graph/evaluate.hpp"
+#include "common/graph/memory.hpp"
+#include "common/graph/schedule_graph.hpp"
 #include "common/plan/counted_stages.hpp"
+#include "common/plan/plan_costs.hpp"
+#include "common/schedule/action_index.hpp"
 
 namespace plumb {
+namespace {
+
+struct NotPlanned {
+  bool found = false;
+  std::string what;
+  std::string instead;
+};
+
+void require_activations_possible(const Plan& plan) {
+  const Schedule& schedule = plan.schedule;
+  for (const NotPlanned& each :
+       {NotPlanned{recomputes_by_action(plan), "where R makes them anew, of which a stage keeps its input alone",
+                   "software: {recompute_unit: layer}, recompute: none"},
+        NotPlanned{schedule.slices > 1 || !schedule.slice_tokens.empty(),
+                   "with a schedule whose slices hand on some of them: " + schedule.name, "schedule: 1f1b"},
+        NotPlanned{evicts(schedule), "with a schedule that evicts them: " + schedule.name, "schedule: 1f1b"},
+        NotPlanned{was_made_for_times(schedule), "with a schedule that is made for times: " + schedule.name,
+                   "schedule: zb-h1"},
+        NotPlanned{has_stage_data(plan.layout), "with data degrees by stage", "data: {degree: ...}"}}) {
+    if (!each.found) continue;
+    throw InputError("training", "offload of activations cannot be planned yet " + each.what,
+                     each.instead + ", or offload without activations");
+  }
+}
+
+// Of the rank's stages that hold so many microbatches each.
+Bytes activations_of(const std::vector<ComputeCost>& stages, const std::vector<int>& own,
+                     const std::vector<int>& held) {
+  Bytes sum;
+  for (std::size_t n = 0; n < own.size(); ++n) {
+    sum += stages[static_cast<std::size_t>(own[n])].activation_moves.kept * held[n];
+  }
+  return sum;
+}
+
+Bytes kept_of_rank(const std::vector<ComputeCost>& stages, const Schedule& schedule, const HeldOnHost& held, int rank) {
+  const std::vector<int> own = stages_of_rank(schedule, rank);
+  Bytes states;
+  for (const int stage : own) states += stages[static_cast<std::size_t>(stage)].host_moves.kept;
+  Bytes most;
+  if (held.empty()) return states;
+  for (const std::vector<int>& moment : held[static_cast<std::size_t>(rank)]) {
+    most = std::max(most, activations_of(stages, own, moment));
+  }
+  return states + most;
+}
+
+bool any_activations_on_host(const std::vector<ComputeCost>& stages) {
+  return std::ranges::any_of(stages, [](const ComputeCost& cost) { return cost.activation_moves.kept > Bytes{}; });
+}
+
+RankOnHost fullest_of(const std::vector<ComputeCost>& stages, const Schedule& schedule, const HeldOnHost& held) {
+  RankOnHost most;
+  for (int rank = 0; rank < schedule.ranks; ++rank) {
+    const Bytes kept = kept_of_rank(stages, schedule, held, rank);
+    if (kept > most.kept) most = {.rank = rank, .kept = kept};
+  }
+  return most;
+}
+
+bool can_offload(const Plan& plan) {
+  try {
+    require_offload_possible(plan);
+  } catch (const InputError&) {
+    return false;
+  }
+  return true;
+}
+
+Bytes peak_of(const Plan& plan, int rank) {
+  const Schedule lowered = lowered_schedule(plan);
+  const ScheduleGraph graph = build_graph(lowered, plan.costs);
+  return memory_over_time(graph, evaluate(graph), plan.costs, lowered)[static_cast<std::size_t>(rank)].peak_bytes;
+}
+
+// States are there all the time.
+OffloadChoice of_states(const Plan& plan, const Plan& other, int rank) {
+  const auto states_of_rank = [&](const std::vector<ComputeCost>& stages) {
+    Bytes all;
+    for (const int stage : stages_of_rank(plan.schedule, rank)) {
+      all += states_held(stages[static_cast<std::size_t>(stage)]);
+    }
+    return all;
+  };
+  const std::vector<ComputeCost> now = counted_stages(plan);
+  const std::vector<ComputeCost> then = counted_stages(other);
+  Bytes on_host;
+  for (const int stage : stages_of_rank(plan.schedule, rank)) {
+    const auto at = static_cast<std::size_t>(stage);
+    on_host += then[at].host_moves.kept - now[at].host_moves.kept;
+  }
+  return {.offload = other.training.offload, .freed = states_of_rank(now) - states_of_rank(then), .on_host = on_host};
+}
+
+}  // namespace
 
 void require_offload_possible(const Plan& plan) {
   if (!offloads(plan.training.offload)) return;
@@ -20,59 +123,81 @@ void require_offload_possible(const Plan& plan) {
         what + " cannot be planned yet with a schedule that updates weights within a step: " + plan.schedule.name,
         "schedule: 1f1b, or offload: none");
   }
+  if (plan.training.offload.activations) require_activations_possible(plan);
 }
 
-RankOnHost on_host(const std::vector<ComputeCost>& stages, const Schedule& schedule, int rank) {
-  RankOnHost all{.rank = rank};
-  for (const int stage : stages_of_rank(schedule, rank)) {
-    const HostMoves& moves = stages[static_cast<std::size_t>(stage)].host_moves;
-    all.kept += moves.kept;
-    all.down += moves.down;
-    all.up += moves.up;
+HeldOnHost held_on_host(const Plan& plan) {
+  return plan.training.offload.activations ? fullest_moments_until_input(plan.schedule) : HeldOnHost{};
+}
+
+std::vector<RankOnHost> on_hosts(const std::vector<ComputeCost>& stages, const Schedule& schedule) {
+  const bool activations = any_activations_on_host(stages);
+  const HeldOnHost held = activations ? fullest_moments_until_input(schedule) : HeldOnHost{};
+  std::vector<RankOnHost> all;
+  for (int rank = 0; rank < schedule.ranks; ++rank) {
+    RankOnHost& own = all.emplace_back(RankOnHost{.rank = rank});
+    own.kept = kept_of_rank(stages, schedule, held, rank);
+    for (const int stage : stages_of_rank(schedule, rank)) {
+      const HostMoves& moves = stages[static_cast<std::size_t>(stage)].host_moves;
+      own.down += moves.down;
+      own.up += moves.up;
+    }
+    if (!activations) continue;
+    for (const Action& action : schedule.actions[static_cast<std::size_t>(rank)]) {
+      if (action.kind != ActionKind::forward) continue;
+      const Bytes kept = stages[static_cast<std::size_t>(action.stage)].activation_moves.kept;
+      own.down += kept;
+      own.up += kept;
+    }
   }
   return all;
 }
 
+RankOnHost on_host(const std::vector<ComputeCost>& stages, const Schedule& schedule, int rank) {
+  return on_hosts(stages, schedule)[static_cast<std::size_t>(rank)];
+}
+
 RankOnHost fullest_on_host(const std::vector<ComputeCost>& stages, const Schedule& schedule) {
-  RankOnHost most;
-  for (int rank = 0; rank < schedule.ranks; ++rank) {
-    const RankOnHost own = on_host(stages, schedule, rank);
-    if (own.kept > most.kept) most = own;
-  }
-  return most;
+  const std::vector<RankOnHost> all = on_hosts(stages, schedule);
+  return *std::ranges::max_element(all, {}, [](const RankOnHost& own) { return own.kept; });
 }
 
-std::optional<OffloadChoice> offload_choice(const Plan& plan, int rank) {
-  constexpr Offload offload{.optimizer = true};
-  if (!has_host(plan.cluster.machine) || plan.schedule.update_every > 0 || offload == plan.training.offload) return {};
-  const auto states_of_rank = [&](const std::vector<ComputeCost>& stages) {
-    Bytes all;
-    for (const int stage : stages_of_rank(plan.schedule, rank)) {
-      all += states_held(stages[static_cast<std::size_t>(stage)]);
-    }
-    return all;
-  };
+std::vector<OffloadChoice> offload_choices(const Plan& plan, int rank) {
+  std::vector<OffloadChoice> all;
   Plan other = plan;
-  other.training.offload = offload;
-  const std::vector<ComputeCost> then = counted_stages(other);
-  return OffloadChoice{.offload = offload,
-                       .freed = states_of_rank(counted_stages(plan)) - states_of_rank(then),
-                       .on_host = on_host(then, plan.schedule, rank).kept};
+  other.training.offload.optimizer = true;
+  if (other.training.offload != plan.training.offload && can_offload(other)) {
+    all.push_back(of_states(plan, other, rank));
+  }
+  other.training.offload = plan.training.offload;
+  other.training.offload.activations = true;
+  if (other.training.offload != plan.training.offload && can_offload(other) && !has_measured_costs(plan)) {
+    other.costs = predicted_costs(other);
+    const Bytes now = on_host(plan.costs.stages, plan.schedule, rank).kept;
+    all.push_back({.offload = other.training.offload,
+                   .freed = peak_of(plan, rank) - peak_of(other, rank),
+                   .on_host = on_host(other.costs.stages, plan.schedule, rank).kept - now});
+  }
+  std::erase_if(all, [](const OffloadChoice& choice) { return choice.freed <= Bytes{}; });
+  return all;
 }
 
-Bytes too_much_on_host(const Plan& plan, const PipelineCosts& costs) {
-  return fullest_on_host(costs.stages, plan.schedule).kept - plan.cluster.machine.host.memory.value;
+Bytes too_much_on_host(const Plan& plan, const PipelineCosts& costs, const HeldOnHost& held) {
+  return fullest_of(costs.stages, plan.schedule, held).kept - plan.cluster.machine.host.memory.value;
 }
 
-void require_host_memory(const Plan& plan, const PipelineCosts& costs) {
-  const RankOnHost most = fullest_on_host(costs.stages, plan.schedule);
+void require_host_memory(const Plan& plan, const PipelineCosts& costs, const HeldOnHost& held) {
+  const RankOnHost most = fullest_of(costs.stages, plan.schedule, held);
   const Bytes there = plan.cluster.machine.host.memory.value;
   if (most.kept <= there) return;
-  throw InputError("training",
-                   "offload of " + describe(plan.training.offload) + ": rank " + std::to_string(most.rank) + " keeps " +
-                       to_text(most.kept) + " on its host, of which it may use " + to_text(there) + ", " +
-                       to_text(most.kept - there) + " too much",
-                   "offload: none, or more ranks that share the states out (data: {sharding: zero1})");
+  const Offload& offload = plan.training.offload;
+  throw InputError(
+      "training",
+      "offload of " + describe(offload) + ": rank " + std::to_string(most.rank) + " keeps " + to_text(most.kept) +
+          " on its host, of which it may use " + to_text(there) + ", " + to_text(most.kept - there) + " too much",
+      std::string("offload: none, or ") + (offload.activations
+                                               ? "a smaller microbatch, fewer of them at once, or recompute: full"
+                                               : "more ranks that share the states out (data: {sharding: zero1})"));
 }
 
 }  // namespace plumb

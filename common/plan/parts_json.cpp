@@ -95,6 +95,7 @@ static void fields(Archive& archive, Recompute& x) {
 template <class Archive>
 static void fields(Archive& archive, Offload& x) {
   archive("optimizer", x.optimizer);
+  archive.unless_usual("activations", x.activations);
 }
 
 static std::vector<std::string> enum_names(LoraTarget) { return lora_target_names(); }

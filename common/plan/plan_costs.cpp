@@ -19,7 +19,13 @@
 namespace plumb {
 namespace {
 
-// Blocks as the plan's stages run them: where some layers of a stage are redone, it depends on the split.
+void put_activations_on_host(std::vector<ComputeCost>& blocks, const Scenario& scenario) {
+  if (!scenario.training.offload.activations) return;
+  for (ComputeCost& block : blocks) block = with_activations_on_host(std::move(block), scenario);
+}
+
+// Blocks as the plan's stages run them: where some layers of a stage are redone, it depends on the split; so does then
+// what goes to the host.
 std::vector<ComputeCost> as_split(const Plan& plan, std::vector<ComputeCost> blocks) {
   if (!costs_depend_on_split(plan.training.recompute)) return blocks;
   const std::vector<bool> redone = layers_redone_inside(plan);
@@ -27,6 +33,7 @@ std::vector<ComputeCost> as_split(const Plan& plan, std::vector<ComputeCost> blo
     ComputeCost& block = blocks[layer + 1];  // block 0 is the embedding
     if (redone[layer]) block = redone_in_backward(std::move(block));
   }
+  put_activations_on_host(blocks, scenario_of(plan));
   return blocks;
 }
 
@@ -67,13 +74,12 @@ void set_slices(PipelineCosts& costs, const Plan& plan) {
   if (!gathers) costs.slice_gathering.clear();
 }
 
-// As one that is_made_for_times: a finished schedule is known by its name, which need not be that of a generator.
+}  // namespace
+
 bool was_made_for_times(const Schedule& schedule) {
   return std::ranges::any_of(
       schedule_entries(), [&](const ScheduleEntry& entry) { return entry.uses_times && entry.name == schedule.name; });
 }
-
-}  // namespace
 
 Scenario scenario_of(const Plan& plan) {
   return {.name = plan.name,
@@ -128,6 +134,7 @@ std::vector<ComputeCost> settled_blocks(const Plan& plan, const Scenario& scenar
     const ShardMoves moves = shard_moves(scenario, shard_groups(scenario.layout, scenario.cluster));
     for (ComputeCost& block : blocks) block = with_data_moves(std::move(block), scenario, moves);
   }
+  if (!costs_depend_on_split(scenario.training.recompute)) put_activations_on_host(blocks, scenario);
   return blocks;
 }
 

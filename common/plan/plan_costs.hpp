@@ -24,12 +24,16 @@ namespace plumb {
 // A stage that a bidirectional schedule holds twice is counted on the rank of its first replica.
 [[nodiscard]] std::vector<bool> layers_redone_inside(const Plan& plan);
 
+// As one that is_made_for_times: a finished schedule is known by its name, which need not be that of a generator.
+[[nodiscard]] bool was_made_for_times(const Schedule& schedule);
+
 // True if a schedule is costed as one that runs I and W apart (one made for times always is): messages then wait for
 // nobody, and no collective of I hides behind W.
 [[nodiscard]] bool splits_backward(const Schedule& schedule);
 
 // The blocks of `block_costs` as the plan's stages hold them: with the table of a tied head; a backward in two hides
-// nothing. They are of the plan's slices already. `plan` lacks split and costs; of its schedule the placement counts.
+// nothing; offloaded activations are on the host, unless what is kept depends on the split. They are of the plan's
+// slices already. `plan` lacks split and costs; of its schedule the placement counts.
 [[nodiscard]] std::vector<ComputeCost> settled_blocks(const Plan& plan, const Scenario& scenario,
                                                       std::vector<ComputeCost> blocks, bool backward_is_split);
 
@@ -38,7 +42,7 @@ namespace plumb {
 [[nodiscard]] std::vector<ComputeCost> plan_blocks(const Plan& plan, const Scenario& scenario);
 
 // The same by the plan's split, of a plan with predicted costs: where some layers of a stage are redone inside their
-// backward, these too.
+// backward, these too, and then what is offloaded.
 [[nodiscard]] std::vector<ComputeCost> blocks_as_split(const Plan& plan);
 
 // Of each pipeline rank the blocks of plan_blocks with its own share of a microbatch: of data degrees by stage. Throws

@@ -204,6 +204,12 @@ void require_counted(const Plan& plan, const JsonValue& stages) {
       stages[stage].fail("keeps other states on its host than training.offload, " + describe(plan.training.offload),
                          edit_hint);
     }
+    const bool of_activations = plan.training.offload.activations;
+    if (of_activations ? cost.kept_bytes > Bytes{} : cost.activation_moves != ActivationMoves{}) {
+      stages[stage].fail("keeps activations " + std::string(of_activations ? "on its device" : "on its host") +
+                             ", against training.offload, " + describe(plan.training.offload),
+                         edit_hint);
+    }
   }
   const bool in_actions = std::ranges::any_of(plan.costs.stages, reduces);
   if (in_actions != std::ranges::any_of(expected, reduces)) {

@@ -192,13 +192,13 @@ std::optional<Split> fastest_split(const SplitProblems& problems, const WeighSpl
 }
 
 WeighSplit weigh_by_path(const Plan& plan, const CostsOf& costs_of) {
-  return [with_split = plan, lowered = lowered_schedule(plan), costs_of,
+  return [with_split = plan, lowered = lowered_schedule(plan), costs_of, held = held_on_host(plan),
           limit = plan.cluster.machine.device.memory.value](const Split& split, Seconds below) mutable -> WeighedSplit {
     with_split.split = split;
     with_split.costs = costs_of(with_split);
     const ScheduleGraph graph = build_graph(lowered, with_split.costs);
     const Evaluation evaluation = evaluate(graph);
-    WeighedSplit weighed{.over = std::max(too_much_on_host(with_split, with_split.costs), Bytes{}),
+    WeighedSplit weighed{.over = std::max(too_much_on_host(with_split, with_split.costs, held), Bytes{}),
                          .nodes = graph.nodes.size()};
     if (evaluation.makespan >= below) return weighed;
     for (const RankMemory& rank : memory_over_time(graph, evaluation, with_split.costs, lowered)) {

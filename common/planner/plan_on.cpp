@@ -236,7 +236,7 @@ Plan plan_on(const Scenario& asked, const PlanChoice& choice, const PlanEffort& 
                       {.effort = effort, .costs_of = costs_of, .for_times = placement != nullptr});
   });
   plan.costs = costs_of(plan);
-  require_host_memory(plan, plan.costs);
+  require_host_memory(plan, plan.costs, held_on_host(plan));
   // The split was weighed with the same schedule for equal stages; now that the stages are known, it is made for them.
   if (placement != nullptr) {
     AutoProblem problem = auto_problem(plan, choice.schedule.in_flight, room);

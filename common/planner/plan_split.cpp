@@ -32,18 +32,6 @@ std::vector<std::int64_t> held_inputs(Schedule schedule) {
   return inputs;
 }
 
-// What is there until I ends, instead of until W does.
-Schedule freed_by_input_gradient(Schedule schedule) {
-  for (auto& list : schedule.actions) {
-    std::erase_if(list, [](const Action& action) { return action.kind == ActionKind::weight_gradient; });
-    for (Action& action : list) {
-      if (action.kind == ActionKind::input_gradient) action.kind = ActionKind::backward;
-    }
-  }
-  schedule.overlapped.clear();
-  return schedule;
-}
-
 }  // namespace
 
 Split split_without_limit(SplitProblem problem) {
@@ -92,8 +80,8 @@ std::vector<int> weighed_rank_of_stage(const Schedule& schedule) {
   return ranks;
 }
 
-std::vector<std::vector<Moment>> weighed_moments(const Schedule& schedule) {
-  std::vector<std::vector<Moment>> moments = fullest_moments(schedule);
+// `moments`: of the schedule's ranks.
+std::vector<std::vector<Moment>> weighed_moments(const Schedule& schedule, std::vector<std::vector<Moment>> moments) {
   if (replicas(schedule) == 1) return moments;
   for (int stage = 0; stage < stages(schedule); ++stage) {
     const auto [rank, other] = std::minmax({rank_in_replica(schedule, 0, stage), rank_in_replica(schedule, 1, stage)});
@@ -128,10 +116,11 @@ std::vector<std::int64_t> most_messages(const Schedule& schedule, const std::vec
 }  // namespace
 
 HeldMoments held_moments(const Plan& plan) {
-  HeldMoments held{.rank_of_stage = weighed_rank_of_stage(plan.schedule), .moments = weighed_moments(plan.schedule)};
+  HeldMoments held{.rank_of_stage = weighed_rank_of_stage(plan.schedule),
+                   .moments = weighed_moments(plan.schedule, fullest_moments(plan.schedule))};
   held.has_full_backward = has_action(plan.schedule, ActionKind::backward);
   if (splits_backward(plan.schedule)) {
-    held.moments_until_input = weighed_moments(freed_by_input_gradient(plan.schedule));
+    held.moments_until_input = weighed_moments(plan.schedule, fullest_moments_until_input(plan.schedule));
   }
   if (recomputes_by_action(plan)) held.inputs = held_inputs(plan.schedule);
   return held;
@@ -142,7 +131,7 @@ namespace {
 // As if every neighbour were of the same stage.
 void add_neighbours(std::vector<BlockWorkspace>& workspaces, const std::vector<ComputeCost>& blocks, bool splits) {
   for (std::size_t i = 0; i < blocks.size(); ++i) {
-    if (!blocks[i].data_moves.beside) continue;
+    if (!moves_beside(blocks[i])) continue;
     const MovedBytes moved = moved_for_neighbours(blocks, i);
     workspaces[i].forward += moved.forward;
     workspaces[i].input_gradient += moved.input_gradient + (splits ? Bytes{} : moved.weight_gradient);

@@ -72,6 +72,11 @@ StepTimeline step_of(const Schedule& lowered, const PipelineCosts& costs, const 
       event.bytes = moves.down + moves.up;
       event.waited = moves.copying_down + moves.copying_up;
     }
+    if (copies_activations(node.action.kind)) {
+      const ActivationMoves& moves = costs.stages[static_cast<std::size_t>(node.action.stage)].activation_moves;
+      event.bytes = moves.kept;
+      event.waited = moves.copying;
+    }
     const bool message = node.kind == NodeKind::transfer || node.kind == NodeKind::collective;
     const auto add = [&] {
       IdleTime& rank = idle[static_cast<std::size_t>(event.rank)];
@@ -226,8 +231,9 @@ Timeline predicted_timeline(const Plan& plan, const Schedule& lowered, const Sch
 PredictedStep predicted_step(const Schedule& lowered, const PipelineCosts& costs, const ScheduleGraph& graph,
                              const Evaluation& evaluation) {
   PredictedStep predicted{.ranks = {}, .step = step_of(lowered, costs, graph, evaluation), .memory = {}};
+  const std::vector<RankOnHost> hosts = on_hosts(costs.stages, lowered);
   for (RankMemory& memory : memory_over_time(graph, evaluation, costs, lowered)) {
-    const RankOnHost host = on_host(costs.stages, lowered, static_cast<int>(predicted.ranks.size()));
+    const RankOnHost& host = hosts[predicted.ranks.size()];
     predicted.ranks.push_back({.parameter_bytes = memory.parameter_bytes,
                                .gradient_bytes = memory.gradient_bytes,
                                .optimizer_bytes = memory.optimizer_bytes,

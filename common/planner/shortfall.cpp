@@ -133,10 +133,16 @@ std::vector<Proposal> proposals(const Scenario& scenario) {
   }
   const int layers = static_cast<int>(scenario.model.layers.size());
   for (Proposal& proposal : with_recompute_modes(scenario)) list.push_back(std::move(proposal));
-  const bool can_offload = has_host(scenario.cluster.machine) && !offloads(scenario.training.offload);
-  if (can_offload && std::ranges::none_of(offloads_of(scenario), offloads)) {
-    list.push_back({"offload: optimizer", scenario});
-    list.back().scenario.training.offload = {.optimizer = true};
+  const std::vector<Offload> weighed = offloads_of(scenario);
+  for (const Offload& offload :
+       {Offload{.optimizer = true}, Offload{.activations = true}, Offload{.optimizer = true, .activations = true}}) {
+    // With more on the host than any that was weighed.
+    const auto is_more = [&](const Offload& other) {
+      return offload != other && offload.optimizer >= other.optimizer && offload.activations >= other.activations;
+    };
+    if (!has_host(scenario.cluster.machine) || !std::ranges::all_of(weighed, is_more)) continue;
+    list.push_back({"offload: " + describe(offload), scenario});
+    list.back().scenario.training.offload = offload;
     list.back().scenario.offloads = {};
   }
   const TensorLayout& tensor = scenario.layout.tensor;

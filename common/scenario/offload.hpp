@@ -10,13 +10,14 @@ namespace plumb {
 
 // ZeRO-Offload (arXiv 2101.06840), ZeRO-Infinity (arXiv 2104.07857).
 struct Offload {
-  bool optimizer = false;  // its states and master weights, which the host updates
+  bool optimizer = false;    // its states and master weights, which the host updates
+  bool activations = false;  // what blocks keep of a microbatch between F and I or B
   auto operator<=>(const Offload&) const = default;
 };
 
 [[nodiscard]] inline bool offloads(const Offload& offload) { return offload != Offload{}; }
 
-// As scenarios write it: "none", "optimizer".
+// As scenarios write it: "none", "optimizer", "optimizer+activations".
 [[nodiscard]] std::string describe(const Offload& offload);
 
 // The words of a scenario: "none", and what may be offloaded, which it may put together with "+".

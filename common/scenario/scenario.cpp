@@ -34,7 +34,10 @@ std::vector<Offload> offloads_of(const Scenario& scenario) {
   return scenario.offloads.empty() ? std::vector<Offload>{scenario.training.offload} : scenario.offloads;
 }
 
-std::string describe(const Offload& offload) { return offload.optimizer ? "optimizer" : "none"; }
+std::string describe(const Offload& offload) {
+  if (!offload.activations) return offload.optimizer ? "optimizer" : "none";
+  return offload.optimizer ? "optimizer+activations" : "activations";
+}
 
 const std::vector<std::string>& offload_names() {
   static const std::vector<std::string> names = {"none", "optimizer", "parameters", "activations"};

@@ -59,6 +59,10 @@ struct Action {
 [[nodiscard]] constexpr bool is_eviction(ActionKind kind) {
   return kind == ActionKind::evict || kind == ActionKind::load;
 }
+// The kinds beside which activations that stand on the host go there or come back.
+[[nodiscard]] constexpr bool copies_activations(ActionKind kind) {
+  return kind == ActionKind::forward || kind == ActionKind::input_gradient || kind == ActionKind::backward;
+}
 // The kinds that name a microbatch, always; they stand before all others.
 [[nodiscard]] constexpr bool has_microbatch(ActionKind kind) { return kind <= ActionKind::load; }
 

@@ -34,6 +34,10 @@ std::optional<Family> with_equal_tokens(const Family& family, const Scenario& sc
   return equal;
 }
 
+std::vector<std::vector<Moment>> until_input(HeldMoments held) {
+  return held.moments_until_input.empty() ? std::move(held.moments) : std::move(held.moments_until_input);
+}
+
 }  // namespace
 
 class FastEvaluator::Impl {
@@ -78,6 +82,7 @@ class FastEvaluator::Impl {
   std::optional<Family> family_;
   const Structure* structure_ = nullptr;
   int more_ = 0;  // blocks of each of its loops
+  HeldOnHost held_on_host_;
   BlockRuns* runs_ = nullptr;
   // By run, stages on the rank, and whether W makes the last gradients.
   std::map<std::tuple<std::size_t, std::size_t, bool>, ComputeCost> stage_costs_;
@@ -118,6 +123,8 @@ void FastEvaluator::Impl::settle(const Family& family) {
   costs_ = costs_beside_stages(plan_, scenario_);
   groups_ = stage_groups(plan_, 0);
   groups_.weight_gradient_last = structure_->weight_gradient_last;
+  held_on_host_.clear();
+  if (plan_.training.offload.activations) held_on_host_ = until_input(held_with(*structure_, more_));
   stage_costs_.clear();
   weighed_.clear();
   family_ = family;
@@ -189,7 +196,8 @@ Split FastEvaluator::Impl::dynamic_split(bool thorough) {
     const Estimate* const estimate = weigh_split(split, below);
     if (estimate == nullptr) return {.nodes = nodes};
     if (!estimate->fits) {
-      return {.over = std::max(estimate->peak_bytes - limit, too_much_on_host(plan_, costs_)), .nodes = nodes};
+      return {.over = std::max(estimate->peak_bytes - limit, too_much_on_host(plan_, costs_, held_on_host_)),
+              .nodes = nodes};
     }
     return {.step = estimate->iteration, .nodes = nodes};
   };
@@ -235,7 +243,7 @@ Estimate FastEvaluator::Impl::weigh(const Family& family, const SplitChoice& spl
   const Estimate& estimate = *weigh_split(chosen, std::nullopt);
   if (estimate.fits) return estimate;
   set_costs(chosen);
-  require_host_memory(plan_, costs_);
+  require_host_memory(plan_, costs_, held_on_host_);
   return estimate;
 }
 
@@ -253,7 +261,7 @@ const Estimate* FastEvaluator::Impl::weigh_split(const Split& split, std::option
                                          .fullest_rank = fullest.rank,
                                          .split = split,
                                          .fits = fullest.peak_bytes <= plan_.cluster.machine.device.memory.value &&
-                                                 too_much_on_host(plan_, costs_) <= Bytes{},
+                                                 too_much_on_host(plan_, costs_, held_on_host_) <= Bytes{},
                                          .exact = fullest.exact});
 }
 

@@ -20,7 +20,8 @@ enum class TimelineSource : std::uint8_t { predicted, measured };
 // `waited` is the part of that in which the receiving rank had nothing else to do. Of a measured sum of gradients in
 // buckets beside the backward: `start` is when the ranks had nothing else to do, `beside` how long before that the
 // first bucket could start. Of a STEP whose states stand on the host: `bytes` go there and back, and copies take
-// `waited`, each way by itself, of its time or beside its update.
+// `waited`, each way by itself, of its time or beside its update. Of F, and I or B, whose activations stand on the host
+// in between: `bytes` go there, or come back, and copies take `waited`, of its time or beside it.
 struct Event {
   Action action;
   int rank = 0;

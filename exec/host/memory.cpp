@@ -56,17 +56,22 @@ class Ledger {
 
   void count_on_host(int rank, std::int64_t bytes) {
     const std::lock_guard lock(mutex_);
-    on_host_[rank] += bytes;
+    add(on_host_[rank], bytes);
   }
 
   [[nodiscard]] Bytes on_host(int rank) {
     const std::lock_guard lock(mutex_);
-    return {on_host_[rank]};
+    return {on_host_[rank].current};
+  }
+
+  [[nodiscard]] Bytes peak_on_host(int rank) {
+    const std::lock_guard lock(mutex_);
+    return {on_host_[rank].peak};
   }
 
   void reset_peak(int rank) {
     const std::lock_guard lock(mutex_);
-    accounts_[rank].peak = accounts_[rank].current;
+    for (Account* account : {&accounts_[rank], &on_host_[rank]}) account->peak = account->current;
   }
 
  private:
@@ -79,8 +84,9 @@ class Ledger {
     std::int64_t peak = 0;
   };
 
-  void add(int rank, std::int64_t bytes) {
-    Account& account = accounts_[rank];
+  void add(int rank, std::int64_t bytes) { add(accounts_[rank], bytes); }
+
+  static void add(Account& account, std::int64_t bytes) {
     account.current += bytes;
     account.peak = std::max(account.peak, account.current);
   }
@@ -88,7 +94,7 @@ class Ledger {
   std::mutex mutex_;
   std::unordered_map<const void*, Entry> entries_;
   std::map<int, Account> accounts_;
-  std::map<int, std::int64_t> on_host_;  // bytes of host_buffer
+  std::map<int, Account> on_host_;  // of host_buffer
 };
 
 // Never destroyed: tensors of static storage are freed after it would be.
@@ -151,6 +157,7 @@ std::shared_ptr<void> host_buffer(std::size_t bytes) {
 }
 
 Bytes host_memory(int rank) { return ledger().on_host(rank); }
+Bytes peak_host_memory(int rank) { return ledger().peak_on_host(rank); }
 
 Bytes current_memory(int rank) { return ledger().current(rank); }
 Bytes peak_memory(int rank) { return ledger().peak(rank); }

@@ -26,6 +26,7 @@ void move_memory(const std::byte* data, int to_rank);
 // `bytes` may be 0.
 [[nodiscard]] std::shared_ptr<void> host_buffer(std::size_t bytes);
 [[nodiscard]] Bytes host_memory(int rank);
+[[nodiscard]] Bytes peak_host_memory(int rank);  // since the last reset
 
 [[nodiscard]] Bytes current_memory(int rank);
 [[nodiscard]] Bytes peak_memory(int rank);  // since the last reset

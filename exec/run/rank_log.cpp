@@ -55,7 +55,8 @@ Action receive_of(const Action& action) { return is_send(action.kind) ? other_en
 Bytes copied_to_host(const RankStep& step) {
   Bytes sum;
   for (const Event& event : step.events) {
-    if (event.action.kind == ActionKind::optimizer_step) sum += event.bytes;
+    const ActionKind kind = event.action.kind;
+    if (kind == ActionKind::optimizer_step || copies_activations(kind)) sum += event.bytes;
   }
   return sum;
 }

@@ -22,8 +22,10 @@ Stage& RankStages::in(int replica, int stage) const {
 }
 
 void RankStages::add_host_copies(Event& event) const {
-  if (event.action.kind != ActionKind::optimizer_step) return;
-  const Stage::HostCopies copies = held(event.action.stage).host_copies();
+  const ActionKind kind = event.action.kind;
+  if (kind != ActionKind::optimizer_step && !copies_activations(kind)) return;
+  const Stage& stage = kind == ActionKind::optimizer_step ? held(event.action.stage) : of(event.action);
+  const Stage::HostCopies copies = stage.host_copies();
   event.bytes = copies.bytes;
   event.waited = copies.time;
 }

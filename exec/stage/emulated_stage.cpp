@@ -119,7 +119,7 @@ class EmulatedStage : public Stage {
     require_size(output_gradient, microbatch, !shape_.last);
     Payload gradient = boundary(microbatch, !shape_.first);
     const ActionTimes own = times(microbatch);
-    wait_by_block(begin, (own.input_gradient + own.weight_gradient) * share);
+    wait_by_block(begin, backward_time(own) * share);
     return gradient;
   }
 

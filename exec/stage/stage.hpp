@@ -120,7 +120,8 @@ class Stage {
   // that microbatches under way still use are kept for them.
   virtual void optimizer_step() = 0;
 
-  // Of the last optimizer_step: what it copied to its states on the host and back, and how long that took.
+  // Of the last optimizer_step: what it copied to its states on the host and back, and how long that took. Of an F, I
+  // or B since: what it copied of activations, one way.
   struct HostCopies {
     Bytes bytes = {};
     Seconds time = {};

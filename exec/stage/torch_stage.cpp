@@ -173,15 +173,18 @@ at::Tensor TorchStage::run_blocks(int microbatch, at::Tensor input, bool keep, b
             .queue = {},
             .targets = {},
             .routing = routing_,
-            .lists_kept = settings_.evicts,
+            .lists_kept = settings_.evicts || settings_.training.offload.activations,
             .slice = slice_of(microbatch)};
   if (is_last()) pass.targets = targets_of(microbatch);
+  on_host_.begin();
   BlockGathers weights = gathers(Way::down, first);
   for (const auto& block : blocks_) {
     weights.enter();
     input = block->forward(std::move(input), pass, keep);
     weights.leave();
+    if (keep && settings_.training.offload.activations) on_host_.put(*block, microbatch);
   }
+  host_copies_ = {.bytes = on_host_.copied().bytes, .time = on_host_.copied().time};
   return input;
 }
 
@@ -232,14 +235,17 @@ Payload TorchStage::go_back(int microbatch, Payload output_gradient, bool with_w
   at::Tensor gradient =
       is_last() ? at::full({}, share, of_loss) : received(std::move(output_gradient), microbatch, "output gradients");
   use_version_of(microbatch);
+  on_host_.begin();
   BlockGathers weights = gathers(Way::up, false);
   BlockReductions sums = reductions();
   for (auto block = blocks_.rbegin(); block != blocks_.rend(); ++block) {
     weights.enter();
+    on_host_.bring_back(**block, microbatch);
     gradient = (*block)->input_gradient(microbatch, std::move(gradient));
     weights.leave();  // W reads none
     if (with_weights) run_weight_gradient(**block, microbatch, sums);
   }
+  host_copies_ = {.bytes = on_host_.copied().bytes, .time = on_host_.copied().time};
   sums.finish();
   if (with_weights) complete_ = nullptr;
   if (settings_.update_every > 0) {
@@ -303,7 +309,11 @@ void TorchStage::optimizer_step() {
     throw RunError("stage " + std::to_string(settings_.stage), "fp64 stages are references and have no optimizer");
   }
   if (settings_.sharding.weights) let_go_of_weights();
-  if (settings_.update_every == 0) return optimizer_->step();
+  if (settings_.update_every == 0) {
+    optimizer_->step();
+    host_copies_ = {.bytes = optimizer_->host_copies().bytes, .time = optimizer_->host_copies().time};
+    return;
+  }
   use_version(newest_);
   optimizer_->step(versions_.at(newest_).uses_left > 0);
   if (versions_.at(newest_).uses_left == 0) versions_.erase(newest_);

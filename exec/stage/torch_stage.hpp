@@ -14,6 +14,7 @@
 
 #include "exec/data/data.hpp"
 #include "exec/stage/modules/block.hpp"
+#include "exec/stage/modules/host_activations.hpp"
 #include "exec/stage/primitives/weight_optimizer.hpp"
 #include "exec/stage/sharding/block_passes.hpp"
 #include "exec/stage/stage.hpp"
@@ -47,9 +48,7 @@ class TorchStage final : public Stage {
   void add_squares(ExactSquares& sum) override;
   void scale_gradients(double scale) override;
   void optimizer_step() override;
-  [[nodiscard]] HostCopies host_copies() const override {
-    return optimizer_ ? HostCopies{optimizer_->host_copies().bytes, optimizer_->host_copies().time} : HostCopies{};
-  }
+  [[nodiscard]] HostCopies host_copies() const override { return host_copies_; }
   void end_step() override;
   [[nodiscard]] double loss() const override;
 
@@ -119,6 +118,8 @@ class TorchStage final : public Stage {
   std::unique_ptr<WeightOptimizer> optimizer_;  // of trained_; null in fp64
   std::map<int, at::Tensor> kept_inputs_;       // of a recomputed stage, from F until R
   std::map<int, EvictedTensors> evicted_;       // from EVICT until LOAD
+  HostActivations on_host_;                     // where activations are offloaded, from F until I or B
+  HostCopies host_copies_;                      // of the last F, I, B or optimizer_step
   std::vector<double> losses_;
   std::map<int, at::Tensor> inputs_;     // by microbatch, of the first and …
   std::map<int, at::Tensor> targets_;    // … of the last stage, where these are not on the host

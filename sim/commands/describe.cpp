@@ -98,15 +98,20 @@ std::string host_text(const Plan& plan, int rank) {
   const Machine& machine = plan.cluster.machine;
   if (!has_host(machine)) return {};
   const Bytes there = machine.host.memory.value;
+  const std::vector<OffloadChoice> choices = offload_choices(plan, rank);
+  std::string could;
+  for (const OffloadChoice& choice : choices) {
+    could +=
+        fmt::format("{}offload: {} would free {} of rank {} and keep {} of {} on its host", could.empty() ? "" : "; ",
+                    describe(choice.offload), to_text(choice.freed), rank, to_text(choice.on_host), to_text(there));
+  }
   if (offloads(plan.training.offload)) {
     const RankOnHost most = fullest_on_host(plan.costs.stages, plan.schedule);
-    return fmt::format("{} of {} on the host of rank {}, the fullest; a step {} go down and {} up", to_text(most.kept),
-                       to_text(there), most.rank, to_text(most.down), to_text(most.up));
+    return fmt::format("{} of {} on the host of rank {}, the fullest; a step {} go down and {} up{}{}",
+                       to_text(most.kept), to_text(there), most.rank, to_text(most.down), to_text(most.up),
+                       could.empty() ? "" : "; ", could);
   }
-  const std::optional<OffloadChoice> choice = offload_choice(plan, rank);
-  if (!choice) return {};
-  return fmt::format("offload: {} would free {} of rank {} and keep {} of {} on its host", describe(choice->offload),
-                     to_text(choice->freed), rank, to_text(choice->on_host), to_text(there));
+  return could;
 }
 
 int chart_width() {

@@ -31,8 +31,8 @@ namespace plumb::sim {
 [[nodiscard]] std::string link_text(const Link& link);
 [[nodiscard]] std::string host_text(const HostProfile& host);
 
-// Of the rank whose host is the fullest, or, where nothing is offloaded, what offloading would free of `rank` and need
-// there; empty where the machine says nothing of its host. Without a full stop.
+// Of the rank whose host is the fullest, where something is offloaded; and what offloading more would free of `rank`
+// and need there; empty where the machine says nothing of its host. Without a full stop.
 [[nodiscard]] std::string host_text(const Plan& plan, int rank);
 
 // The columns for a chart: the terminal's, or 100.

@@ -1,4 +1,6 @@
 // What the commands say of states that stand on the host, and of those that could.
+#include <set>
+
 #include "tests/catch.hpp"
 #include "tests/sim/answers.hpp"
 #include "tests/sim/cli.hpp"
@@ -63,6 +65,35 @@ TEST_CASE("simulate and show say what stands on the host and what a step copies,
   CHECK_THAT(run_plumb(folder, "simulate " + here).out, ContainsSubstring("offload: optimizer would free "));
   CHECK_THAT(run_plumb(folder, "show " + there).out,
              ContainsSubstring("for each device, updated at ") && ContainsSubstring("on the host of rank "));
+}
+
+TEST_CASE("simulate and plan say what of the activations stands on the host") {
+  const Folder folder;
+  const std::string there = folder.file("there.yaml", with("optimizer + activations"));
+  const std::string here = folder.file("here.yaml", small);
+  const Json predicted = json_of(run_plumb(folder, "simulate " + there + " --json"));
+  const Json without = json_of(run_plumb(folder, "simulate " + here + " --json"));
+  CHECK(predicted["chosen"]["offload"] == "optimizer+activations");
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    const Json& own = predicted["ranks"][rank];
+    const Json& of = without["ranks"][rank];
+    CHECK(own["host_bytes"].get<std::int64_t>() > 2 * of["optimizer_bytes"].get<std::int64_t>());
+    CHECK(own["host_copied_bytes"].get<std::int64_t>() > of["optimizer_bytes"].get<std::int64_t>());
+    CHECK(own["peak_kept_bytes"] == 0);
+    CHECK(own["peak_bytes"] < of["peak_bytes"]);
+  }
+  CHECK(predicted["iteration_s"].get<double>() > without["iteration_s"].get<double>());
+  CHECK_THAT(run_plumb(folder, "simulate " + here).out, ContainsSubstring("offload: activations would free "));
+  const std::string half = folder.file("half.yaml", with("optimizer"));
+  CHECK_THAT(run_plumb(folder, "simulate " + half).out,
+             ContainsSubstring("offload: optimizer+activations would free "));
+  const Json planned = json_of(run_plumb(folder, "plan " + folder.file("open.yaml", with("auto")) + " --json"));
+  std::set<std::string> weighed;
+  for (const Json& candidate : planned["candidates"]) weighed.insert(candidate["offload"].get<std::string>());
+  CHECK(weighed == std::set<std::string>{"none", "optimizer", "activations", "optimizer+activations"});
+  refuses(run_plumb(folder, "plan " + folder.file("redone.yaml", replaced(with("activations"), "microbatch: 1,",
+                                                                          "microbatch: 1, recompute: full,"))),
+          {"offload of activations cannot be planned yet where R makes them anew", "recompute_unit: layer"});
 }
 
 TEST_CASE("offload without a host is refused with the key that says what it is") {

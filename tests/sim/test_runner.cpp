@@ -87,6 +87,17 @@ TEST_CASE("nodes that never become ready are named") {
                     ContainsSubstring("2 of 3 actions never started") && ContainsSubstring("rank 0: 0F7"));
 }
 
+// A device copies by itself: neither its computing nor that of others takes anything from it.
+TEST_CASE("a copy to the rank's own host goes beside all that computes, also on one core") {
+  Node copy = work(0, 3.0);
+  copy.kind = NodeKind::host_copy;
+  const auto graph = hand_made({work(0, 1.0), copy, work(1, 1.0), work(0, 0.5)}, {{1, 3}}, 2);
+  const Evaluation result = simulate(graph, platform(2, 1));
+  CHECK(result.end[1].value == Approx(3.0));
+  CHECK(result.end[0].value == Approx(2.0));  // of two that share the core
+  CHECK(result.makespan.value == Approx(3.5));
+}
+
 TEST_CASE("graphs that cannot be simulated are refused before anything runs") {
   CHECK_THROWS_AS(simulate(hand_made({work(0, -1.0)}, {}, 1), platform(1)), InputError);
   CHECK_THROWS_AS(simulate(hand_made({work(0, std::numeric_limits<double>::quiet_NaN())}, {}, 1), platform(1)),
@@ -95,6 +106,6 @@ TEST_CASE("graphs that cannot be simulated are refused before anything runs") {
                   InputError);
   CHECK_THROWS_AS(simulate(hand_made({message(0, 0, 1, wire)}, {}, 1), platform(1)), InputError);
   Node copy = work(0, 1.0);
-  copy.kind = NodeKind::host_copy;
+  copy.kind = NodeKind::reshard;
   CHECK_THROWS_AS(simulate(hand_made({copy}, {}, 1), platform(1)), InputError);
 }

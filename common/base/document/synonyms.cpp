@@ -146,7 +146,7 @@ constexpr Synonym key_synonyms[] = {
     {"gradient-checkpointing", "recompute"},
     {"activation-checkpointing", "recompute"},
     {"recompute-granularity", "recompute"},
-    // Offload: torchtitan and FSDP, DeepSpeed, Megatron-LM.
+    // Offload: torchtitan and FSDP, DeepSpeed, Megatron-LM, torchtune.
     {"cpu-offload", "offload"},
     {"enable-cpu-offload", "offload"},
     {"offload-policy", "offload"},
@@ -154,6 +154,7 @@ constexpr Synonym key_synonyms[] = {
     {"offload-param", "offload"},
     {"optimizer-cpu-offload", "offload"},
     {"cpu-offloading", "offload"},
+    {"enable-activation-offloading", "offload"},
     {"num-layers", "layers"},
     {"num-hidden-layers", "layers"},
     {"n-layer", "layers"},

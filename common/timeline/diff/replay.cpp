@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -136,6 +137,27 @@ Interval interval_of(const EventIndex& events, const ScheduleGraph& graph, const
   return split_backward(events, node, parts[static_cast<std::size_t>(node.action.stage)]);
 }
 
+// Over HSDP's copies ranks add up what they have reduced within a copy, in the same action: its event is the node's
+// that reduces, and at its end all copies have waited for each other.
+class WaitingCollectives {
+ public:
+  explicit WaitingCollectives(const ScheduleGraph& graph) : graph_(graph) {}
+
+  // Asked of the graph's nodes in their order.
+  [[nodiscard]] bool is_one(const Node& node) {
+    if (node.group < 0 || node.action.kind != ActionKind::reduce_gradient) return false;
+    bool all_known = true;
+    for (const int rank : graph_.groups[static_cast<std::size_t>(node.group)]) {
+      all_known = !reduced_.emplace(rank, node.action.stage).second && all_known;
+    }
+    return all_known;
+  }
+
+ private:
+  const ScheduleGraph& graph_;
+  std::set<std::pair<int, std::int32_t>> reduced_;  // ranks and their stages
+};
+
 // Each send counts behind the node of its rank that began last before it.
 std::vector<Seconds> measured_sends(const ScheduleGraph& graph, const StepTimeline& step,
                                     const std::vector<Seconds>& starts) {
@@ -164,8 +186,10 @@ MeasuredDurations measured_durations(const ScheduleGraph& graph, const StepTimel
   std::vector<Seconds> ends(count);
   measured.starts.resize(count);
   measured.durations.resize(count);
+  WaitingCollectives waiting(graph);
   for (std::size_t i = 0; i < count; ++i) {
-    const Interval when = interval_of(events, graph, graph.nodes[i], parts);
+    Interval when = interval_of(events, graph, graph.nodes[i], parts);
+    if (waiting.is_one(graph.nodes[i])) when.start = when.end;
     measured.starts[i] = when.start;
     measured.durations[i] = when.end - when.start;
     ends[i] = when.end;

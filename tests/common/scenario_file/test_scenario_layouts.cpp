@@ -56,7 +56,7 @@ TEST_CASE("a recompute is named as scenarios write it") {
 }
 
 TEST_CASE("what is offloaded is named as scenarios write it, one or a list that is weighed") {
-  for (const std::string name : {"none", "optimizer"}) {
+  for (const std::string name : {"none", "optimizer", "activations", "optimizer+activations"}) {
     const Scenario one = read_text(scenario_text("training: {offload: " + name + "}\n"));
     CHECK(describe(one.training.offload) == name);
     CHECK(combinations(one) == 1);
@@ -66,7 +66,7 @@ TEST_CASE("what is offloaded is named as scenarios write it, one or a list that 
   CHECK(open.training.offload == open.offloads.front());
   CHECK(combinations(open) == 2);
   CHECK(leaves_layout_open(open));
-  CHECK(read_text(scenario_text("training: {offload: auto}\n")).offloads.size() == 2);
+  CHECK(read_text(scenario_text("training: {offload: auto}\n")).offloads.size() == 4);
 }
 
 TEST_CASE("some degrees are settled, some lists, some follow") {

@@ -13,7 +13,7 @@ namespace {
 
 Scenario with_offload_open(unsigned seed, const std::string& memory = "") {
   Scenario scenario = read_text(random_scenario(seed, memory));
-  scenario.offloads = {{}, {.optimizer = true}};
+  scenario.offloads = {{}, {.optimizer = true}, {.activations = true}, {.optimizer = true, .activations = true}};
   return scenario;
 }
 

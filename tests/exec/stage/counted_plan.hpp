@@ -27,6 +27,7 @@ inline std::vector<ComputeCost> counted_blocks(const Plan& plan) {
     for (Seconds* time : {&block.forward, &block.input_gradient, &block.weight_gradient}) *time = {1e-3};
     block.hidden_in_backward = block.optimizer = {};
     block.slices.clear();
+    if (plan.training.offload.activations) block = on_host_between_actions(std::move(block), {}, false);
   }
   return blocks;
 }

@@ -10,6 +10,7 @@
 #include "common/plan/plan.hpp"
 #include "exec/device/device.hpp"
 #include "exec/device/host_device.hpp"
+#include "exec/host/memory.hpp"
 #include "exec/launch/launch.hpp"
 #include "exec/run/runner.hpp"
 #include "exec/stage/factory.hpp"
@@ -40,6 +41,7 @@ struct TrainingRun {
   std::vector<NamedGradients> by_rank;       // the gradients that each rank holds
   std::vector<NamedGradients> weights;       // so too, after the last step
   std::vector<Bytes> peak = {};              // per rank
+  std::vector<Bytes> on_host = {};           // so too, of what is offloaded
   std::vector<NamedGradients> before = {};   // of a tensor group: the weights that each rank held before the last step,
   std::vector<NamedGradients> routing = {};  // which experts its tokens chose in that,
   std::vector<Bytes> in_group = {};          // and what it received of its tensor group in all steps
@@ -61,6 +63,7 @@ inline TrainingRun train(const Plan& plan, int steps, const MakeTransports& tran
   std::vector<RankLog> logs(ranks);
   TrainingRun run{.by_rank = std::vector<NamedGradients>(ranks),
                   .weights = std::vector<NamedGradients>(ranks),
+                  .on_host = std::vector<Bytes>(ranks),
                   .before = std::vector<NamedGradients>(ranks),
                   .routing = std::vector<NamedGradients>(ranks),
                   .in_group = std::vector<Bytes>(ranks),
@@ -95,6 +98,7 @@ inline TrainingRun train(const Plan& plan, int steps, const MakeTransports& tran
       mine.steps = 1;
     }
     const RankLog last = run_rank(plan, lowered, transport, stages, mine);
+    run.on_host[static_cast<std::size_t>(rank)] = peak_host_memory(rank);
     log.steps.insert(log.steps.end(), last.steps.begin(), last.steps.end());
     run.routing[static_cast<std::size_t>(rank)] = chosen_experts(stages);
     for (const RankStep& step : log.steps) run.in_group[static_cast<std::size_t>(rank)] += step.received_in_tensor;

@@ -3,6 +3,7 @@
 
 #include "common/block_cost/block_costs.hpp"
 #include "common/layout/lane.hpp"
+#include "common/plan/host_memory.hpp"
 #include "tests/catch.hpp"
 #include "tests/exec/stage/counted_plan.hpp"
 #include "tests/exec/stage/models.hpp"
@@ -20,7 +21,7 @@ struct Case {
   bool sequence_parallel = false;
   int data = 1;
   int microbatches = 4;
-  bool offload = false;  // of the optimizer
+  Offload offload = {};
 };
 
 constexpr std::int64_t sequence = 128;
@@ -41,7 +42,7 @@ Plan plan_of(const Case& shape) {
                                    .tensor = shape.tensor,
                                    .sequence_parallel = shape.sequence_parallel});
   plan.training.sequence = sequence;
-  plan.training.offload.optimizer = shape.offload;
+  plan.training.offload = shape.offload;
   plan.costs.boundary_bytes = boundary_of_rank(test::scenario_of(plan));
   // Threads hand memory over: it is never on both ranks at a time.
   plan.costs.inside = {.latency = {}, .bandwidth = {std::numeric_limits<double>::infinity()}};
@@ -61,8 +62,8 @@ TEST_CASE("every executed layout needs the memory that is predicted, within 5%")
                                    {"zb-h1", 2, 4, true},
                                    {"1f1b", 2, 2, false, 2},
                                    {"1f1b", 2, 2, true, 2},
-                                   {"1f1b", 2, 1, false, 2, 4, true},
-                                   {"zb-h1", 2, 1, false, 1, 4, true}};
+                                   {"1f1b", 2, 1, false, 2, 4, {.optimizer = true}},
+                                   {"zb-h1", 2, 1, false, 1, 4, {.optimizer = true}}};
   for (const Case& shape : cases) {
     Plan plan = plan_of(shape);
     const std::vector<RankMemory> predicted = test::predicted_memory(plan, test::counted_blocks(plan));
@@ -74,6 +75,31 @@ TEST_CASE("every executed layout needs the memory that is predicted, within 5%")
                      << ": predicted " << of.peak_bytes.value << ", measured " << run.peak[rank].value);
       CHECK(sum(of.peak.held) > (of.peak_bytes - sum(of.peak.held)));
       CHECK(run.peak[rank] / of.peak_bytes == Approx(1.0).margin(0.05));
+    }
+  }
+}
+
+// Between actions the device has none; while a block works it has that one's. What stands on the host is counted by its
+// own account, at its most.
+TEST_CASE("activations on the host leave the device what is predicted, within 5%") {
+  for (const Case& shape :
+       {Case{"1f1b", 1, 1, false, 1, 4, {.activations = true}}, Case{"1f1b", 2, 1, false, 1, 4, {.activations = true}},
+        Case{"zb-h1", 2, 1, false, 1, 4, {.activations = true}},
+        Case{"gpipe", 2, 1, false, 2, 4, {.optimizer = true, .activations = true}}}) {
+    Plan plan = plan_of(shape);
+    const std::vector<RankMemory> predicted = test::predicted_memory(plan, test::counted_blocks(plan));
+    const std::vector<RankOnHost> hosts = on_hosts(plan.costs.stages, plan.schedule);
+    const test::TrainingRun run = test::train(plan, 1);
+    Plan here = plan_of({shape.schedule, shape.ranks, 1, false, shape.data, 4});
+    const std::vector<RankMemory> all = test::predicted_memory(here, test::counted_blocks(here));
+    for (std::size_t rank = 0; rank < run.peak.size(); ++rank) {
+      const auto place = static_cast<std::size_t>(lane_of(plan.layout, static_cast<int>(rank)).pipeline_rank);
+      INFO(plan.name << ", " << describe(plan.training.offload) << ", rank " << rank << ": predicted "
+                     << predicted[place].peak_bytes.value << ", measured " << run.peak[rank].value);
+      CHECK(run.peak[rank] / predicted[place].peak_bytes == Approx(1.0).margin(0.05));
+      CHECK(run.peak[rank] / all[place].peak_bytes < 0.9);
+      INFO("host: predicted " << hosts[place].kept.value << ", measured " << run.on_host[rank].value);
+      CHECK(run.on_host[rank] / hosts[place].kept == Approx(1.0).margin(0.05));
     }
   }
 }
