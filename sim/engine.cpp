@@ -312,7 +312,8 @@ class FluidEngine::Impl {
 
   [[nodiscard]] bool is_due(const Alarm& alarm) const {
     const Slot& activity = under_way_[alarm.slot];
-    return resources_[activity.path.uses[0]].timed == alarm.slot && activity.end == alarm.date;
+    const bool timed = activity.path.count == 0 || resources_[activity.path.uses[0]].timed == alarm.slot;
+    return timed && activity.end == alarm.date;
   }
 
   // Sums of the same times in another order differ in their last bits: what ends in the same picosecond ends together.

@@ -21,7 +21,7 @@ struct Slot {
   ActivityId id = 0;
   int from = 0;  // of a computation both are its rank
   int to = 0;
-  Path path = {};    // of a computation just its device
+  Path path = {};    // of a computation just its device; of what nothing contends with empty
   double begin = 0;  // by SimGrid's clock, after the latency; while it is timed
   double end = 0;
   s4u::ActivityPtr fluid = {};  // none while it is timed
@@ -52,7 +52,10 @@ class Slots {
     all_[slot] = std::move(activity);
     return slot;
   }
-  void set_free(std::size_t slot) { free_.push_back(slot); }
+  void set_free(std::size_t slot) {
+    all_[slot].end = 0;  // no alarm that is left over is its
+    free_.push_back(slot);
+  }
 
  private:
   std::vector<Slot> all_;

@@ -20,7 +20,7 @@
 namespace plumb {
 namespace {
 
-constexpr std::size_t most_proposals = 4;
+constexpr std::size_t most_proposals = 5;
 constexpr int most_tensor_factor = 64;
 
 struct Proposal {
@@ -172,11 +172,12 @@ std::optional<Candidate> fitting(const Scenario& scenario) {
 }
 
 // Of several sizes of one change the first that fits is enough.
-enum class ChangeOf : std::uint8_t { other, microbatch, recomputed_layers, tensor, ranks };
+enum class ChangeOf : std::uint8_t { other, microbatch, recomputed_layers, offload, tensor, ranks };
 ChangeOf change_of(const Proposal& proposal, const Scenario& scenario) {
   if (proposal.scenario.microbatches != scenario.microbatches) return ChangeOf::microbatch;
   if (proposal.scenario.layout.tensor.degree != scenario.layout.tensor.degree) return ChangeOf::tensor;
   if (proposal.scenario.layout.pipeline != scenario.layout.pipeline) return ChangeOf::ranks;
+  if (proposal.scenario.training.offload != scenario.training.offload) return ChangeOf::offload;
   const bool recomputes = proposal.scenario.training.recompute != scenario.training.recompute;
   return recomputes ? ChangeOf::recomputed_layers : ChangeOf::other;
 }

@@ -32,8 +32,7 @@ void BlockMoves::add_move(const char* suffix, const PlacedMove& moved, const Mee
     const double tokens = static_cast<double>(tokens_of(context_)) * static_cast<double>(context_.microbatch);
     seen = tokens * at.operation.shape.times / static_cast<double>(rows_of(value->whole.shape));
   }
-  const auto element =
-      static_cast<double>(element_bytes(moved_type(moved, context_.precision)));
+  const auto element = static_cast<double>(element_bytes(moved_type(moved, context_.precision)));
   const auto elements = static_cast<double>(std::max(moved.move.elements_from, moved.move.elements_to));
   program_.steps.push_back({.name = at.operation.name + suffix,
                             .phase = moved.phase,

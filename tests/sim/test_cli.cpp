@@ -145,7 +145,7 @@ TEST_CASE("show has the keys that design names") {
 }
 
 TEST_CASE("show --sites says how data-parallel ranks share out what the sites have") {
-  const TemporaryFolder folder;
+  const Folder folder;
   const auto shown = [&](const std::string& data) {
     const std::string file = folder.file("scenario.yaml");
     plumb::write_file(file,

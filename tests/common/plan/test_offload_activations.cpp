@@ -194,8 +194,9 @@ TEST_CASE("with some layers redone what is left of the others goes to the host")
 
 TEST_CASE("an action's event has what it copies, one way") {
   const Plan plan = plan_of(with_activations_there({.pipeline = 2}));
+  const Timeline timeline = predict_by_path(plan);
   int actions = 0;
-  for (const Event& event : predict_by_path(plan).steps.front().events) {
+  for (const Event& event : timeline.steps.front().events) {
     if (!copies_activations(event.action.kind)) continue;
     const ActivationMoves& moves = plan.costs.stages[static_cast<std::size_t>(event.action.stage)].activation_moves;
     CHECK(event.bytes == moves.kept);
