@@ -16,6 +16,7 @@
 #include "common/base/text.hpp"
 #include "common/block_cost/missing_numbers.hpp"
 #include "common/layout/divisible.hpp"
+#include "common/layout/sharding.hpp"
 
 namespace plumb {
 namespace {
@@ -111,6 +112,29 @@ std::vector<Proposal> with_recompute_modes(const Scenario& scenario) {
   return list;
 }
 
+// Rules that share out more among the scenario's data-parallel ranks, then weights and gradients that each microbatch
+// lets go of, each as a scenario that says so has it.
+std::vector<Proposal> with_shardings(const Scenario& scenario) {
+  std::vector<Proposal> list;
+  const DataLayout& now = scenario.layout.data;
+  if (now.degree == 1 || has_stage_data(scenario.layout)) return list;
+  const auto add = [&](Sharding sharding, const std::string& text, const ShardingAsked& asked) {
+    Layout layout = scenario.layout;
+    layout.data.sharding = sharding;
+    const std::optional<Layout> settled = settled_sharding(layout, asked);
+    const bool new_one = settled && settled->data != now && (list.empty() || list.back().scenario.layout != *settled);
+    if (new_one) list.push_back(with_layout(scenario, *settled, "layout: {data: {" + text + "}}"));
+  };
+  for (const Sharding sharding : {Sharding::zero1, Sharding::zero2, Sharding::zero3}) {
+    if (sharding > now.sharding) add(sharding, "sharding: " + name_of(sharding), {});
+  }
+  if (has_zero_plus_plus(now) || now.sharding == Sharding::hsdp) return list;  // which have settings of their own
+  const Sharding all = std::max(now.sharding, Sharding::zero3);
+  add(all, "sharding: " + name_of(all) + ", reshard_after_forward: true, reduce: each_microbatch",
+      {.reshard_after_forward = true, .reduces_each_microbatch = true});
+  return list;
+}
+
 // Changes of one line each, the cheapest in time first, each starting from the scenario as it is.
 std::vector<Proposal> proposals(const Scenario& scenario) {
   std::vector<Proposal> list;
@@ -145,6 +169,7 @@ std::vector<Proposal> proposals(const Scenario& scenario) {
     list.back().scenario.training.offload = offload;
     list.back().scenario.offloads = {};
   }
+  for (Proposal& proposal : with_shardings(scenario)) list.push_back(std::move(proposal));
   const TensorLayout& tensor = scenario.layout.tensor;
   if (tensor.degree > 1 && !tensor.sequence_parallel) {
     list.push_back({"layout: {tensor: {sequence_parallel: true}}", scenario});
@@ -172,11 +197,12 @@ std::optional<Candidate> fitting(const Scenario& scenario) {
 }
 
 // Of several sizes of one change the first that fits is enough.
-enum class ChangeOf : std::uint8_t { other, microbatch, recomputed_layers, offload, tensor, ranks };
+enum class ChangeOf : std::uint8_t { other, microbatch, recomputed_layers, offload, sharding, tensor, ranks };
 ChangeOf change_of(const Proposal& proposal, const Scenario& scenario) {
   if (proposal.scenario.microbatches != scenario.microbatches) return ChangeOf::microbatch;
   if (proposal.scenario.layout.tensor.degree != scenario.layout.tensor.degree) return ChangeOf::tensor;
   if (proposal.scenario.layout.pipeline != scenario.layout.pipeline) return ChangeOf::ranks;
+  if (proposal.scenario.layout.data != scenario.layout.data) return ChangeOf::sharding;
   if (proposal.scenario.training.offload != scenario.training.offload) return ChangeOf::offload;
   const bool recomputes = proposal.scenario.training.recompute != scenario.training.recompute;
   return recomputes ? ChangeOf::recomputed_layers : ChangeOf::other;
@@ -186,19 +212,20 @@ ChangeOf change_of(const Proposal& proposal, const Scenario& scenario) {
 std::string what_would_fit(const Scenario& scenario, const Candidate& shortfall) {
   std::string text;
   std::vector<ChangeOf> found;
+  const Seconds as_it_is = predict_by_path(shortfall.plan).steps.front().duration;  // as the proposals are weighed
   for (const Proposal& proposal : proposals(scenario)) {
     const ChangeOf change = change_of(proposal, scenario);
     const bool again = change != ChangeOf::other && std::ranges::find(found, change) != found.end();
     if (again || found.size() == most_proposals) continue;
     const std::optional<Candidate> candidate = fitting(proposal.scenario);
     if (!candidate) continue;
-    const double longer = candidate->iteration / shortfall.iteration - 1;
+    const double longer = candidate->iteration / as_it_is - 1;
     text += (found.empty() ? "this would fit: " : "; or ") + proposal.text + " (" + to_text(candidate->peak_bytes) +
             ", step " + change_text(longer) + ")";
     found.push_back(change);
   }
   if (!text.empty()) {
-    return text + "; steps against the " + to_text(shortfall.iteration) + " that this one would take if it fitted";
+    return text + "; steps against the " + to_text(as_it_is) + " that this one would take if it fitted";
   }
   return "no single change fits (other splits, smaller microbatch, 1f1b, recompute, offload, sequence parallelism, a "
          "larger tensor degree, more pipeline ranks were tried)";

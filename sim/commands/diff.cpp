@@ -216,7 +216,7 @@ void print(const TimelineDiff& difference, const Sides& sides, const Verdict& ve
   std::cout << fmt::format(
       "  Each line puts the {} durations of one kind in place of the {} ones; + makes the step longer.\n"
       "  Largest contributors: the actions of that kind whose own duration changed most, those on the critical path "
-      "first.\n",
+      "first. 0F3 is\n  stage 0's forward of microbatch 3.\n",
       sides.alike() ? "second file's" : "measured", sides.alike() ? "first's" : "predicted");
   if (difference.clock_uncertainty > Seconds{}) {
     std::cout << fmt::format(

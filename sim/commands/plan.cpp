@@ -290,18 +290,18 @@ ExitStatus plan(const PlanOptions& options) {
     const std::string name = "megatron-first-last";
     habit = {name, weigh_baseline(scenario, chosen, find_baseline(name), evaluator)};
   }
-  if (!options.output.empty()) {
-    Plan plan = chosen.plan;
-    plan.name = plan_title(plan);  // plans of one scenario stay apart in reports
-    write_file(options.output, to_json(plan));
-  }
   if (options.json) {
     std::cout << to_text(to_json(planned, chosen, rows, habit, scenario, options));
   } else {
     print(planned, chosen, habit, scenario, options);
     if (!rows.empty()) print_baselines(rows, chosen, scenario);
-    if (!options.output.empty()) std::cout << "\nwrote " << options.output << '\n';
   }
+  if (options.output.empty()) return ExitStatus::done;
+  std::cout << std::flush;  // a full disk does not lose what a long search has found
+  Plan plan = chosen.plan;
+  plan.name = plan_title(plan);  // plans of one scenario stay apart in reports
+  write_file(options.output, to_json(plan));
+  if (!options.json) std::cout << "\nwrote " << options.output << '\n';
   return ExitStatus::done;
 }
 

@@ -300,13 +300,15 @@ ExitStatus simulate_command(const SimulateOptions& options) {
     require_writable(options.output, {options.input, options.profile, options.what_if, options.against});
   }
   const Prediction prediction = predict(options);
-  if (!options.output.empty()) write_file(options.output, to_trace(prediction.timeline));
   if (options.json) {
     std::cout << to_text(to_json(prediction, options));
   } else {
     print(prediction, options);
-    if (!options.output.empty()) std::cout << "\nwrote " << options.output << ": open it in https://ui.perfetto.dev\n";
   }
+  if (options.output.empty()) return ExitStatus::done;
+  std::cout << std::flush;  // a full disk does not lose what was predicted
+  write_file(options.output, to_trace(prediction.timeline));
+  if (!options.json) std::cout << "\nwrote " << options.output << ": open it in https://ui.perfetto.dev\n";
   return ExitStatus::done;
 }
 

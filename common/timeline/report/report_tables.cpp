@@ -237,7 +237,8 @@ std::string waterfall(const TimelineDiff& diff) {
   };
   std::string table = fmt::format(
       "<table class=\"waterfall\"><thead><tr><th class=\"left\">cause<th>time<th>of measured<th class=\"fall\"><span "
-      "class=\"quiet\">{} to {}</span><th class=\"left\">largest actions</tr></thead><tbody>\n",
+      "class=\"quiet\">{} to {}</span><th class=\"left\" title=\"0F3: stage 0's forward of microbatch "
+      "3\">largest actions</tr></thead><tbody>\n",
       to_text(Seconds{scale.low}), to_text(Seconds{scale.high}));
   const auto total = [&](std::string_view name, Seconds time, const std::string& percentage) {
     table +=

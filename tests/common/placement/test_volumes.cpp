@@ -13,7 +13,7 @@ using namespace plumb;
 
 namespace {
 
-constexpr unsigned rounds = testing::cases(500);
+constexpr unsigned rounds = testing::cases(1250);
 
 using Random = std::mt19937;
 std::int64_t between(Random& random, std::int64_t low, std::int64_t high) {

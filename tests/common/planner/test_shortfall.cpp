@@ -178,6 +178,34 @@ TEST_CASE("a larger tensor degree is proposed for data-parallel ranks, or for mo
              ContainsSubstring("layout: {tensor: {degree: 2}} with cluster: {ranks: 4}" + comes_to));
 }
 
+TEST_CASE("a sharding that frees enough is proposed, as a scenario that says so comes to") {
+  const auto scenario_with = [](const std::string& data, const std::string& memory) {
+    return read_text(
+        "model: {vocabulary: 512, hidden: 1024, heads: 8, ffn: 4096, layers: \"full/dense*2\", tied_embeddings: "
+        "false}\n"
+        "training: {sequence: 64, global_batch: 8, microbatch: 1, recompute: full}\n"
+        "cluster: {machine: dgx-a100" +
+        memory + "}\nlayout: {pipeline: 1, data: {degree: 4" + data + "}}\nschedule: 1f1b\nsplit: uniform\n");
+  };
+  const auto peak_of = [&](const std::string& data) {
+    const Scenario scenario = scenario_with(data, "");
+    return best_fitting(plan_scenario(scenario, predict_by_path), scenario).peak_bytes;
+  };
+  REQUIRE(peak_of(", sharding: zero2") < peak_of(", sharding: zero1"));
+  REQUIRE(peak_of(", sharding: zero3") < peak_of(", sharding: zero2"));
+  for (const std::string rule : {"zero1", "zero2", "zero3"}) {
+    const Bytes needed = peak_of(", sharding: " + rule);
+    CHECK_THAT(hint_of(scenario_with("", ", " + memory_line(needed))),
+               ContainsSubstring("layout: {data: {sharding: " + rule + "}} (" + to_text(needed) + ", step "));
+  }
+  const std::string kept = ", sharding: fsdp, reshard_after_forward: false, reduce: last_microbatch";
+  const std::string let_go = "sharding: fsdp, reshard_after_forward: true, reduce: each_microbatch";
+  const Bytes needed = peak_of(", " + let_go);
+  REQUIRE(needed < peak_of(kept));
+  CHECK_THAT(hint_of(scenario_with(kept, ", " + memory_line(needed))),
+             ContainsSubstring("layout: {data: {" + let_go + "}} (" + to_text(needed) + ", step "));
+}
+
 TEST_CASE("when no change helps, that is said") {
   const Scenario scenario = read_text(scenario_text(
       "cluster: {machine: local-cpu, ranks: 2, cores: 2, memory: 1 KiB}\ntraining: {sequence: 32, global_batch: 8}\n"));

@@ -42,12 +42,6 @@ CheckResult checked(const Plan& plan, const test::TrainingRun& run) {
                                                             .routing = whole(plan, run.routing)});
 }
 
-// Routing and the loss's statistics are in fp32.
-double bytes_of(const PlacedMove& move, ElementType precision) {
-  const bool wide = move.role == Role::statistics || move.tensor == "mlp.route";
-  return static_cast<double>(element_bytes(wide ? ElementType::fp32 : precision));
-}
-
 // What a rank receives of its tensor group in a step, from the moves of the blocks that it holds.
 double predicted_bytes(const Plan& plan, int rank) {
   double bytes = 0;
@@ -59,7 +53,7 @@ double predicted_bytes(const Plan& plan, int rank) {
       const PlacedBlock placed = Division(plan.model, block, plan.layout.tensor, plan.training).placed();
       for (const PlacedMove& move : placed.moves) {
         const int times = plan.schedule.microbatches * (redone && move.phase == Phase::forward ? 2 : 1);
-        bytes += received_elements(placed.mesh, move.move) * bytes_of(move, plan.training.precision) * times;
+        bytes += received_bytes(placed, move, plan.training.precision) * times;
       }
       for (const PlacedWeight& weight : placed.weights) {
         for (const Move& move :

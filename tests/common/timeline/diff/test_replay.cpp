@@ -1,5 +1,7 @@
 #include "common/timeline/diff/replay.hpp"
 
+#include <map>
+
 #include "common/base/error.hpp"
 #include "common/timeline/statistics.hpp"
 #include "tests/catch.hpp"
@@ -170,6 +172,32 @@ TEST_CASE("a step of all ranks of a layout replays to itself, whatever each lane
     });
     CHECK_THROWS_WITH(replay(graph, cut), ContainsSubstring("on rank 1"));
   }
+}
+
+// Ranks 0 and 1 share one copy, 2 and 3 the other: each rank's event tells of both sums.
+TEST_CASE("a step of HSDP replays to itself: what a rank reduces counts once") {
+  Timeline timeline;
+  timeline.schedule = lower(generate_schedule("1f1b", {.ranks = 1, .microbatches = 3}), {.data_parallel = true});
+  timeline.costs = test::some_costs(1);
+  timeline.costs.stages.front().gradient_reduction = {50};
+  timeline.layout = Layout{
+      .pipeline = 1, .tensor = {}, .data = {.degree = 4, .sharding = Sharding::hsdp, .shard = 2, .replicate = 2}};
+  const ScheduleGraph graph = graph_of(timeline);
+  REQUIRE(graph.ranks == 4);
+  std::mt19937_64 random(7);
+  StepTimeline step = measured_step(graph, evaluate(graph, test::scaled(plumb::durations(graph), 0.3, 3, random)));
+  // As a rank logs it: one event, which ends when the copies have waited for each other.
+  std::map<int, Event> reductions;
+  for (const Event& event : step.events) {
+    if (event.action.kind != ActionKind::reduce_gradient) continue;
+    Event& known = reductions.emplace(event.rank, event).first->second;
+    known.start = std::min(known.start, event.start);
+    known.end = std::max(known.end, event.end);
+  }
+  std::erase_if(step.events, [](const Event& event) { return event.action.kind == ActionKind::reduce_gradient; });
+  for (const auto& [rank, event] : reductions) step.events.push_back(event);
+  REQUIRE(reductions.size() == 4);
+  CHECK(std::abs(replay(graph, ordered_step(std::move(step.events))).error_fraction) < 1e-12);
 }
 
 TEST_CASE("what is known of one pipeline is the same in every lane") {
