@@ -176,7 +176,6 @@ Seconds time_of_collective(Transport& transport, Device& device, Collective kind
                       .output = output.data,
                       .count = bytes / sizeof(float) / (parts ? over.ranks.size() : 1),
                       .type = ElementType::fp32,
-                      .root = 0,
                       .ready = device.compute().record()};
   device.align_clock();
   std::vector<MomentPtr> marks;

@@ -142,8 +142,7 @@ at::Tensor Block::forward(at::Tensor input, Pass pass, bool keep) {
   }
   KeptTensors kept;
   std::optional<KeptTensors::Listing> listing;
-  const bool lists_kept = pass.lists_kept && has_backward_;
-  if (lists_kept) {
+  if (pass.lists_kept) {
     kept.add_leaf(input);
     listing.emplace(kept);
   }
@@ -155,7 +154,7 @@ at::Tensor Block::forward(at::Tensor input, Pass pass, bool keep) {
   } else {
     output.reset();
   }
-  if (!has_input_gradient_ && !lists_kept) input.reset();
+  if (!has_input_gradient_ && !pass.lists_kept) input.reset();
   // After a recompute later slices have those of F, whose values are the same.
   if (slice.count > 1) carried_.try_emplace(microbatch, leaves(carried, has_backward_));
   const auto [position, inserted] = graphs_.try_emplace(microbatch, Graph{.input = std::move(input),
