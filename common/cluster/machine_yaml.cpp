@@ -116,7 +116,7 @@ class MissingKeys {
     for (const auto& [name, line] : needed) {
       if (block.find(name)) continue;
       names.append(count++ == 0 ? "'" : ", '").append(name).append("'");
-      lines.append("\n    ").append(name).append(": ").append(line);
+      lines.append("\n    ").append(name).append(line.starts_with('\n') ? ":" : ": ").append(line);
     }
     if (count == 0) return;
     problem_ += (problem_.empty() ? "" : "; ") + std::string(count == 1 ? "key " : "keys ") + names +
@@ -134,6 +134,24 @@ class MissingKeys {
   std::string hint_;
   std::vector<YamlValue> blocks_;
 };
+
+const std::vector<NeededKey>& needed_of_device() {
+  static const std::vector<NeededKey> needed = {{"name", "…"},
+                                                {"type", "cuda"},
+                                                {"peak", "{bf16: {value: … TFLOP/s, source: datasheet}}"},
+                                                {"matmul_efficiency", "{value: 0.…, source: …}"},
+                                                {"memory_bandwidth", "{value: … TB/s, source: datasheet}"},
+                                                {"memory_efficiency", "{value: 0.…, source: …}"},
+                                                {"memory", "{value: … GiB, source: datasheet}"}};
+  return needed;
+}
+
+// As it stands behind "device:" where there is none yet.
+std::string whole_device() {
+  std::string lines;
+  for (const auto& [name, line] : needed_of_device()) lines.append("\n      ").append(name).append(": ").append(line);
+  return lines;
+}
 
 // `link` and `bandwidth`: how these are written.
 void try_host(const YamlValue& file, const std::string& link, const std::string& bandwidth, MissingKeys& missing,
@@ -168,8 +186,7 @@ void require_sound(const YamlValue& file) {
   const std::string latency = "{value: … us, source: …}";
   const std::string bandwidth = "{value: … GB/s, source: …}";
   const std::string link = "{latency: " + latency + ", bandwidth: " + bandwidth + "}";
-  std::vector<NeededKey> of_file = {
-      {"name", "…"}, {"device", "a block, see docs/scenarios.md"}, {"inside", link}, {"outside", link}};
+  std::vector<NeededKey> of_file = {{"name", "…"}, {"device", whole_device()}, {"inside", link}, {"outside", link}};
   if (!file.find("cores")) of_file.push_back({"devices", "…  # how many ranks have a device of their own here?"});
   if (file.find("devices_per_switch")) {
     of_file.push_back({"uplink", bandwidth + "  # of each switch: devices_per_switch demands it"});
@@ -184,13 +201,7 @@ void require_sound(const YamlValue& file) {
   };
   if (device && (errors.attempt(known) || device->is_map())) {
     try_device(*device, errors);
-    missing.look_in(*device, {{"name", "…"},
-                              {"type", "cuda"},
-                              {"peak", "{bf16: {value: … TFLOP/s, source: datasheet}}"},
-                              {"matmul_efficiency", "{value: 0.…, source: …}"},
-                              {"memory_bandwidth", "{value: … TB/s, source: datasheet}"},
-                              {"memory_efficiency", "{value: 0.…, source: …}"},
-                              {"memory", "{value: … GiB, source: datasheet}"}});
+    missing.look_in(*device, needed_of_device());
   }
   for (const char* key : {"inside", "outside"}) {
     const auto block = file.find(key);

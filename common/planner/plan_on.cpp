@@ -169,6 +169,16 @@ Seconds least_of_stages(const Plan& plan, AutoProblem problem) {
   return zb_auto_bound(problem) * least_of_pairs(plan.software.hidden_in_pairs);
 }
 
+// Whether a microbatch can be smaller only the plan knows.
+std::vector<std::vector<Action>> actions_for_times(const AutoProblem& problem, std::int64_t microbatch) {
+  try {
+    return schedule_zb_auto(problem).actions;
+  } catch (const InputError& error) {
+    if (error.hint().empty() || microbatch == 1) throw;
+    throw InputError(error.where(), error.problem(), error.hint() + ", or take smaller microbatches");
+  }
+}
+
 struct DynamicAsked {
   const PlanEffort& effort;
   const CostsOf& costs_of;
@@ -245,7 +255,7 @@ Plan plan_on(const Scenario& asked, const PlanChoice& choice, const PlanEffort& 
       const Seconds least = least_of_stages(plan, problem);
       if (least > *effort.at_most) throw SlowerThanAsked(least);
     }
-    plan.schedule.actions = schedule_zb_auto(problem).actions;
+    plan.schedule.actions = actions_for_times(problem, choice.microbatch);
     if (recomputes_by_action(plan)) {
       plan.schedule = with_recompute(std::move(plan.schedule));
     }

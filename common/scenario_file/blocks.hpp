@@ -24,7 +24,9 @@ namespace plumb {
 // `auto`, one value or a list of values: the values, or nullopt for auto.
 [[nodiscard]] std::optional<std::vector<YamlValue>> auto_or_values(const YamlValue& value);
 
-// `training` without what depends on other blocks: those keys stay unset here.
+inline constexpr std::int64_t largest_batch = std::int64_t{1} << 31;
+
+// `training` without what depends on other blocks: those keys stay unset here, once they are numbers.
 struct TrainingBlock {
   Training training = {};
   std::vector<Recompute> recomputes = {};
@@ -63,6 +65,8 @@ struct LayoutChoices {
 };
 [[nodiscard]] LayoutChoices read_layouts(const YamlValue& file, const std::optional<YamlValue>& given,
                                          ClusterBlock& cluster);
+// Fails for what is wrong in the block whatever the cluster is: for one whose machine is not known.
+void require_readable_layout(const YamlValue& given);
 
 // `sharding` of a `data` block, with its `reshard_after_forward` and `reduce`: a rule, a list of them, or `auto`.
 struct ShardingBlock {

@@ -346,6 +346,11 @@ std::vector<Layout> open_layouts(const YamlValue& place, const LayoutBlock& bloc
 
 }  // namespace
 
+void require_readable_layout(const YamlValue& given) {
+  LayoutBlock block = read_block(given);
+  settle_by_stage(block);
+}
+
 LayoutChoices read_layouts(const YamlValue& file, const std::optional<YamlValue>& given, ClusterBlock& cluster) {
   if (!given) {
     Layout layout;

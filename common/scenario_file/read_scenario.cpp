@@ -22,7 +22,6 @@
 namespace plumb {
 namespace {
 
-constexpr std::int64_t largest_batch = std::int64_t{1} << 31;
 constexpr std::int64_t largest_auto_microbatch = 64;
 // Without a global batch: microbatches per stage, which leave a bubble of about a fifth.
 constexpr std::int64_t default_microbatches_per_stage = 4;
@@ -295,17 +294,6 @@ std::optional<YamlValue> chosen(const YamlValue& file, const std::string& key, c
   return given.empty() ? file.find(key) : YamlValue::parse(given, "--" + key);
 }
 
-}  // namespace
-
-Scenario read_scenario(const std::filesystem::path& path, const ScenarioOverrides& overrides) {
-  const YamlValue file = YamlValue::load(path);
-  Scenario scenario = read_scenario(file, path.stem().string(), overrides);
-  if (scenario.software.post_validation) refuse_post_validation(file.require("software"));
-  return scenario;
-}
-
-namespace {
-
 void refuse_what_is_no_scenario(const YamlValue& file, const std::string& path) {
   refuse_other_files(file.keys(), path);
   if (file.find("format")) {
@@ -318,31 +306,59 @@ void refuse_what_is_no_scenario(const YamlValue& file, const std::string& path) 
                        " in a scenario beside it; plumb show " + path + " tells what it is");
 }
 
-}  // namespace
+struct Blocks {
+  TrainingBlock training = {};
+  ClusterBlock cluster = {};
+  LayoutChoices choices = {};
+  std::optional<YamlValue> schedule = {};  // the file's, or the command line's
+  std::optional<YamlValue> split = {};
+};
 
-Scenario read_scenario(const YamlValue& file, const std::string& name, const ScenarioOverrides& overrides) {
-  const std::string& path = file.place().file;
-  if (file.is_map()) refuse_what_is_no_scenario(file, path);
+// What each block says by itself, into the scenario too; all that is wrong there is told at once.
+Blocks read_blocks(const YamlValue& file, const ScenarioOverrides& overrides, Scenario& scenario) {
+  Blocks blocks;
   InputErrors errors;
   errors.attempt([&] {
     file.check_keys({"model", "cluster", "training", "layout", "schedule", "software", "split", "profile"});
   });
   if (!file.is_map()) errors.throw_if_any();
-  Scenario scenario{.name = name, .place = path};
-  TrainingBlock training;
-  ClusterBlock cluster;
-  LayoutChoices choices;
-  const std::optional<YamlValue> split = chosen(file, "split", overrides.split);
   errors.attempt([&] { scenario.model = read_model_of(file.require("model")); });
-  errors.attempt([&] { training = read_training(file.find("training")); });
-  if (errors.attempt([&] { cluster = read_cluster(file, training.precision); })) {
-    errors.attempt([&] { choices = read_layouts(file, file.find("layout"), cluster); });
-  }
+  errors.attempt([&] { blocks.training = read_training(file.find("training")); });
+  const bool clustered = errors.attempt([&] { blocks.cluster = read_cluster(file, blocks.training.precision); });
+  errors.attempt([&] {
+    const auto layout = file.find("layout");
+    if (clustered) blocks.choices = read_layouts(file, layout, blocks.cluster);
+    if (!clustered && layout) require_readable_layout(*layout);
+  });
+  errors.attempt([&] {
+    blocks.schedule = chosen(file, "schedule", overrides.schedule);
+    (void)read_schedules(blocks.schedule, {.open = true});  // whether it suits layout and batch, once these are known
+  });
   errors.attempt([&] {
     if (const auto software = file.find("software")) scenario.software = read_software_of(*software);
   });
-  errors.attempt([&] { scenario.splits = read_splits(split); });
+  errors.attempt([&] {
+    blocks.split = chosen(file, "split", overrides.split);
+    scenario.splits = read_splits(blocks.split);
+  });
   errors.throw_if_any();
+  return blocks;
+}
+
+}  // namespace
+
+Scenario read_scenario(const std::filesystem::path& path, const ScenarioOverrides& overrides) {
+  const YamlValue file = YamlValue::load(path);
+  Scenario scenario = read_scenario(file, path.stem().string(), overrides);
+  if (scenario.software.post_validation) refuse_post_validation(file.require("software"));
+  return scenario;
+}
+
+Scenario read_scenario(const YamlValue& file, const std::string& name, const ScenarioOverrides& overrides) {
+  const std::string& path = file.place().file;
+  if (file.is_map()) refuse_what_is_no_scenario(file, path);
+  Scenario scenario{.name = name, .place = path};
+  auto [training, cluster, choices, schedule, split] = read_blocks(file, overrides, scenario);
   if (const YamlValue model = file.require("model"); model.is_text()) {
     scenario.remarks = model_remarks(find_file(model));
   }
@@ -371,7 +387,6 @@ Scenario read_scenario(const YamlValue& file, const std::string& name, const Sce
   require_shares_whole(file, scenario);
   for (Layout& layout : stage_data_layouts(scenario)) scenario.layouts.push_back(std::move(layout));
   const ScheduleBounds bounds = schedule_bounds(scenario);
-  const std::optional<YamlValue> schedule = chosen(file, "schedule", overrides.schedule);
   scenario.schedules = read_schedules(schedule, bounds);
   require_stages_fit(file, scenario);
   require_schedule_fits(schedule, scenario, bounds);

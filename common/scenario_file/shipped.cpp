@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <regex>
+#include <sstream>
 
 #include "common/base/error.hpp"
 #include "common/base/excerpt.hpp"
@@ -32,12 +34,56 @@ std::vector<std::string> files_in(const std::filesystem::path& inside,
   return names;
 }
 
+// "pp4·tp2·dp2·fsdp, sp", as tables print a layout (`layout_text` of sim/commands/describe.hpp), in a scenario's keys;
+// empty: it is none. Where a part of it is none that is said so simply: how degrees are written.
+std::string layout_in_keys(std::string printed) {
+  for (const std::string_view between : {"·", ","}) {
+    for (std::size_t at = 0; (at = printed.find(between)) != std::string::npos;)
+      printed.replace(at, between.size(), " ");
+  }
+  static const std::regex form("(pp|tp|dp)(\\d{1,6})( .*)?");
+  if (!std::regex_match(printed, form)) return "";
+  static const std::regex one("(pp|tp|dp)(\\d{1,6})");
+  static const std::regex by_stage("dp(\\d{1,6}(?:-\\d{1,6})+)");
+  static const std::regex rule("zero[123]|fsdp");
+  std::string pipeline;
+  std::string tensor;
+  std::string data;
+  bool known = true;
+  std::istringstream parts(printed);
+  for (std::string part; parts >> part;) {
+    std::smatch found;
+    if (std::regex_match(part, found, one)) {
+      if (found[1] == "pp") pipeline = "pipeline: " + found[2].str();
+      if (found[1] == "tp") tensor = "degree: " + found[2].str();
+      if (found[1] == "dp") data = "degree: " + found[2].str();
+    } else if (std::regex_match(part, found, by_stage)) {
+      data = "by_stage: [" + std::regex_replace(found[1].str(), std::regex("-"), ", ") + "]";
+    } else if (part == "sp" && !tensor.empty()) {
+      tensor += ", sequence_parallel: true";
+    } else if (std::regex_match(part, rule) && !data.empty()) {
+      data += ", sharding: " + part;
+    } else {
+      known = false;
+    }
+  }
+  if (!known) return "write its keys, as in layout: {pipeline: 4, tensor: {degree: 2, sequence_parallel: true}}";
+  std::string keys = pipeline;
+  for (const auto& [key, block] : {std::pair{"tensor", tensor}, {"data", data}}) {
+    if (!block.empty()) keys.append(keys.empty() ? "" : ", ").append(key).append(": {").append(block).append("}");
+  }
+  return "layout: {" + keys + "}";
+}
+
 // `model: tiny-hybrid` means models/tiny-hybrid.yaml: a name without folder is looked for in the folder that is called
 // like the key, too. Shipped files outside of it are scenarios, which such a key never means.
 std::string nearest_file(const std::filesystem::path& name, const YamlValue& value) {
   const std::vector<std::filesystem::path> folders = searched_folders(value);
+  const std::string key = value.path().substr(value.path().find_last_of('.') + 1);
+  if (key == "layout") {
+    if (std::string keys = layout_in_keys(name.string()); !keys.empty()) return keys;
+  }
   if (!name.has_parent_path()) {
-    const std::string key = value.path().substr(value.path().find_last_of('.') + 1);
     const std::vector<std::string> files = files_in(key + "s", folders);
     std::vector<std::string> beside;
     if (name.has_extension()) beside = files_in("", {folders.front()});
@@ -50,7 +96,9 @@ std::string nearest_file(const std::filesystem::path& name, const YamlValue& val
     if (!files.empty()) return did_you_mean(name.string(), files);
   }
   const std::vector<std::string> others = files_in(name.parent_path(), folders);
-  return others.empty() ? "" : did_you_mean(name.string(), others);
+  if (name.parent_path() == key + "s" && !others.empty()) return did_you_mean(name.string(), others);
+  const auto nearest = nearest_word(name.string(), others);  // a folder of the user's may have any number of others
+  return nearest ? "did you mean '" + others[*nearest] + "'?" : "";
 }
 
 // Where an installation beside the running program keeps them; empty where /proc does not say.

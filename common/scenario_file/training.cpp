@@ -5,6 +5,7 @@
 #include "common/base/input_errors.hpp"
 #include "common/scenario_file/blocks.hpp"
 #include "common/scenario_file/shipped.hpp"
+#include "common/schedule/slices.hpp"
 
 namespace plumb {
 namespace {
@@ -164,6 +165,13 @@ TrainingBlock read_training(const std::optional<YamlValue>& given) {
       if (const auto value = block.find(key)) take(*value);
     });
   };
+  read("sequence", [](const YamlValue& value) { (void)value.integer(1, longest_sequence); });
+  read("global_batch", [](const YamlValue& value) { (void)value.integer(1, largest_batch); });
+  read("microbatch", [](const YamlValue& value) {
+    const auto sizes = auto_or_values(value);
+    if (!sizes) return;
+    for (const YamlValue& size : *sizes) (void)size.integer(1, largest_batch);
+  });
   read("precision", [&](const YamlValue& value) { result.precision = read_precision(value); });
   result.recompute = block.find("recompute");
   read("recompute", [&](const YamlValue& value) { result.recomputes = read_recomputes(value); });

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
@@ -12,6 +13,7 @@
 #include <thread>
 
 #include "common/base/text.hpp"
+#include "common/schedule/action_words.hpp"
 #include "exec/commands/require_fit.hpp"
 #include "exec/device/host_device.hpp"
 #include "exec/host/pauses.hpp"
@@ -29,6 +31,7 @@ namespace plumb::exec {
 namespace {
 
 constexpr Seconds start_timeout{60};
+constexpr Seconds seen_soon{2};                      // what was started before this rank, or together with it
 constexpr std::chrono::minutes look_around_time{2};  // until all have found their devices: the first use takes a while
 
 // Every rank says when it needs the store no longer, behind its reason for ending; whoever hosts it stays until the
@@ -196,6 +199,14 @@ void await_all(RunStore& store, const SessionOptions& options, const Membership&
                      poll, start_timeout);
 }
 
+// How to read the first action that a message names.
+std::string legend(const std::vector<PreparedPlan>& plans, const std::string& text) {
+  const int slices = plans.front().lowered.slices;
+  const bool alike =
+      std::ranges::all_of(plans, [&](const PreparedPlan& prepared) { return prepared.lowered.slices == slices; });
+  return alike ? legend_of(text, slices) : "";
+}
+
 }  // namespace
 
 void require_nccl_here(int ranks, const Host& host) {
@@ -223,15 +234,43 @@ void leave_hanging() {
   std::_Exit(static_cast<int>(ExitStatus::run_failed));
 }
 
+std::string with_places(const std::string& said, const std::string& hint, const std::string& places,
+                        const std::vector<PreparedPlan>& plans) {
+  const std::string text = hint + (hint.empty() ? "" : "\n") + "where each rank stood:\n" + places;
+  return text + legend(plans, said + "\n" + text);
+}
+
+std::string with_legend(const RunError& error, const std::vector<PreparedPlan>& plans) {
+  const std::string read = legend(plans, error.what());
+  return error.hint() + (error.hint().empty() || read.empty() ? "" : "\n") + read;
+}
+
 void tell_ranks(const Membership& member, const Error& error) {
   if (member.size == 1) return;
   try {
     const auto hosted = hosted_store(member);
-    wait_for_listener(member.address, member.port, start_timeout);
+    wait_for_listener(member.address, member.port, seen_soon);
     const auto store = RunStore::join(member.address, member.port, start_timeout, member.attempt);
     const StoreKeeper keeper{.hosted = hosted, .joined = store, .rank = member.rank, .ranks = member.size};
     (void)announced(*store, error);
   } catch (const Error&) {
+  }
+}
+
+bool is_told(const Membership& member) {
+  const Clock::time_point deadline =
+      Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seen_soon.value));
+  try {
+    wait_for_listener(member.address, member.port, seen_soon);
+    const auto store = RunStore::join(member.address, member.port, seen_soon, member.attempt);
+    while (store->stop_reason().empty()) {
+      if (Clock::now() > deadline) return false;  // another run's, for one: nothing is left there
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    const StoreKeeper leaving{.hosted = nullptr, .joined = store, .rank = member.rank, .ranks = member.size};
+    return true;
+  } catch (const Error&) {
+    return false;
   }
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/error.hpp"
 #include "exec/commands/rank_work.hpp"
 #include "exec/host/host.hpp"
 #include "exec/launch/membership.hpp"
@@ -23,6 +24,10 @@ void require_nccl_here(int ranks, const Host& host);
 // with this. Where they cannot be told nothing happens.
 void tell_ranks(const Membership& member, const Error& error);
 
+// Of a rank other than 0, which refuses the same by itself: whether rank 0 has told it (tell_ranks) within seconds, and
+// so says it for all. A process that only looks like a rank, by variables of another run, is told nothing.
+[[nodiscard]] bool is_told(const Membership& member);
+
 // Where in the store a rank leaves its log when the run is ended.
 [[nodiscard]] std::string log_name(int rank);
 
@@ -31,6 +36,14 @@ inline const std::string all_trained = "trained";
 
 // As whoever's watchdog sees a rank that hangs.
 [[nodiscard]] std::string hang_reason(const RankWork& work, int rank, const Watchdog& watchdog, Seconds since);
+
+// `hint`, then `places`, a line per rank, of an error that says `said`; with the legend of the first action among these
+// (common/schedule/action_words.hpp). Plans that alternate and cut sequences into different numbers of parts have none.
+[[nodiscard]] std::string with_places(const std::string& said, const std::string& hint, const std::string& places,
+                                      const std::vector<PreparedPlan>& plans);
+
+// The hint of an error of one rank, which does not know where the others stood, with the same legend.
+[[nodiscard]] std::string with_legend(const RunError& error, const std::vector<PreparedPlan>& plans);
 
 // When even a stop does not end it.
 [[noreturn]] void leave_hanging();

@@ -347,18 +347,18 @@ void RankWork::require_same_plans(Transport& transport) const {
   const std::vector<std::string> all = transport.gather(mine, unpaused_now() + start_time);
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;
+    const std::string which = fmt::format("rank {}", rank);
     if (line(all[rank], 0) != line(all[0], 0)) {
-      throw RunError(fmt::format("rank {}", rank),
-                     fmt::format("was started with {}, rank 0 with {}", line(all[rank], 0), line(all[0], 0)));
+      throw InputError(which, fmt::format("was started with {}, rank 0 with {}", line(all[rank], 0), line(all[0], 0)),
+                       "start all ranks with the same options");
     }
     if (line(all[rank], 1) != line(all[0], 1)) {
-      throw RunError(fmt::format("rank {}", rank), "has another text to train on than rank 0",
-                     options_.stage.data.empty()
-                         ? "the licence texts of their hosts differ: give all ranks one text with "
-                           "--data"
-                         : fmt::format("{} must be the same on all hosts", options_.stage.data.string()));
+      throw InputError(which, "has another text to train on than rank 0",
+                       options_.stage.data.empty()
+                           ? "the licence texts of their hosts differ: give all ranks one text with --data"
+                           : fmt::format("{} must be the same on all hosts", options_.stage.data.string()));
     }
-    throw RunError(fmt::format("rank {}", rank), "was started with another plan than rank 0");
+    throw InputError(which, "was started with another plan than rank 0", "give all ranks the same plan file");
   }
 }
 

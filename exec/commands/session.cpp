@@ -123,10 +123,6 @@ std::vector<std::string> doing_of_all(const RankWork& work, const Watchdog& watc
   return all;
 }
 
-std::string with_places(const std::string& hint, const std::string& places) {
-  return hint + (hint.empty() ? "" : "\n") + "where each rank stood:\n" + places;
-}
-
 SessionLogs run_local(const std::vector<PreparedPlan>& plans, const SessionOptions& options) {
   const int ranks = ranks_of(plans.front());
   if (ranks > 1 && !options.emulate) require_blas_for_threads();
@@ -154,8 +150,9 @@ SessionLogs run_local(const std::vector<PreparedPlan>& plans, const SessionOptio
   } catch (const RunError& error) {
     if (const std::string told = signals.reason(); !told.empty()) logs = work.logs_so_far();
     if (logs.interrupted = signals.reason(); !logs.ranks.empty()) return logs;
-    throw RunError(error.where(), error.problem(),
-                   with_places(error.hint(), work.describe_all(doing_of_all(work, watchdog, ranks))));
+    throw RunError(
+        error.where(), error.problem(),
+        with_places(error.what(), error.hint(), work.describe_all(doing_of_all(work, watchdog, ranks)), plans));
   }
   return logs;
 }
@@ -206,14 +203,14 @@ LauncherEnd run_launcher(const std::vector<PreparedPlan>& plans, const SessionOp
     SessionLogs logs = logs_of_ended(*store, work, ranks);
     logs.interrupted = told;
     if (!logs.ranks.empty()) return {.status = ExitStatus::run_failed, .logs = std::move(logs)};
-    throw RunError("", told, doing.empty() ? "" : with_places("", work.describe_all(doing)));
+    throw RunError("", told, doing.empty() ? "" : with_places("", "", work.describe_all(doing), plans));
   }
   if (end.failures.empty()) return {.status = static_cast<ExitStatus>(end.answer)};
   const RankEnd& first = end.failures.front();
   if (first.signal != 0) {
     const std::string where =
         fmt::format("rank {}, {}", first.rank, work.describe(first.rank, doing[static_cast<std::size_t>(first.rank)]));
-    throw RunError(where, signal_text(first.signal), with_places("", work.describe_all(doing)));
+    throw RunError(where, signal_text(first.signal), with_places(where, "", work.describe_all(doing), plans));
   }
   std::string reason = store->stop_reason();
   // Behind the run, as where its results cannot be written, a rank has said itself why.
@@ -222,7 +219,7 @@ LauncherEnd run_launcher(const std::vector<PreparedPlan>& plans, const SessionOp
   }
   if (reason.empty()) reason = fmt::format("rank {} ended with status {}", first.rank, first.exit_status);
   if (first.exit_status == static_cast<int>(ExitStatus::wrong_input)) throw InputError("", reason);
-  throw RunError("", reason, with_places("", work.describe_all(doing)));
+  throw RunError("", reason, with_places(reason, "", work.describe_all(doing), plans));
 }
 
 PlanRun finish(const PreparedPlan& prepared, const SessionLogs& all, std::size_t plan, const SessionOptions& options) {
@@ -302,6 +299,14 @@ SessionResult result_of(const std::vector<PreparedPlan>& prepared, SessionLogs l
   return result;
 }
 
+// Variables that a shell has kept from another run look like a launcher's.
+std::string without_launcher(const Membership& member) {
+  const char* variables = "RANK WORLD_SIZE";
+  if (member.launcher == "Slurm") variables = "SLURM_PROCID";
+  if (member.launcher == "Open MPI") variables = "OMPI_COMM_WORLD_RANK";
+  return fmt::format("as many ranks as the plan has; if no launcher has started this: unset {}", variables);
+}
+
 bool launched_by_plumb(const std::optional<Membership>& member) { return member && member->launcher == "plumb-exec"; }
 
 }  // namespace
@@ -346,9 +351,14 @@ SessionResult run_session(std::vector<Plan> plans, const SessionOptions& options
       return result_of(prepared, std::move(end.logs), options);
     }
     if (member->size != ranks) {
-      if (member->rank != 0) return {.status = ExitStatus::wrong_input, .runs = {}};  // one of them speaks
-      throw InputError(member->launcher, fmt::format("has started {} ranks, but {} needs {}", member->size,
-                                                     prepared.front().plan.name, ranks));
+      const InputError refusal(
+          member->launcher,
+          fmt::format("has started {} ranks, but {} needs {}", member->size, prepared.front().plan.name, ranks),
+          without_launcher(*member));
+      // One of them speaks: rank 0, if it is there.
+      if (member->rank != 0 && is_told(*member)) return {.status = ExitStatus::wrong_input, .runs = {}};
+      if (member->rank == 0) tell_ranks(*member, refusal);
+      throw refusal;
     }
     launched = launched_by_plumb(member);
     try {
@@ -356,6 +366,9 @@ SessionResult run_session(std::vector<Plan> plans, const SessionOptions& options
     } catch (const Error& error) {
       // The launcher prints the reason, once.
       if (launched) return {.status = error.status(), .runs = {}};
+      if (const auto* failed = dynamic_cast<const RunError*>(&error)) {
+        throw RunError(failed->where(), failed->problem(), with_legend(*failed, prepared));
+      }
       throw;
     }
     if (member->rank != 0) return {};

@@ -111,7 +111,14 @@ std::optional<Membership> membership(const Environment& environment) {
   if (environment("OMPI_COMM_WORLD_RANK")) {
     Membership made =
         of(environment, "Open MPI", {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"});
-    const bool one_host = environment("OMPI_COMM_WORLD_LOCAL_SIZE") == environment("OMPI_COMM_WORLD_SIZE");
+    const std::optional<std::string> on_this_host = environment("OMPI_COMM_WORLD_LOCAL_SIZE");
+    if (!on_this_host && made.size > 1 && !environment("MASTER_ADDR")) {
+      throw InputError("OMPI_COMM_WORLD_LOCAL_SIZE",
+                       "is not set, although OMPI_COMM_WORLD_RANK is: whether the ranks are on one host is not known",
+                       "mpirun sets it; else set MASTER_ADDR to rank 0's host, or, if nothing has started ranks, unset "
+                       "OMPI_COMM_WORLD_RANK");
+    }
+    const bool one_host = made.size == 1 || on_this_host == environment("OMPI_COMM_WORLD_SIZE");
     if (!one_host && !environment("MASTER_ADDR")) {
       throw InputError("MASTER_ADDR", "is not set, and the ranks are on several hosts",
                        "mpirun -x MASTER_ADDR=HOST_OF_RANK_0 …");

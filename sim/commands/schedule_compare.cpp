@@ -25,7 +25,7 @@ namespace plumb::sim {
 namespace {
 
 struct CompareOptions : ShapeOptions {
-  std::vector<std::string> arguments;  // names, or a scenario and names
+  std::vector<std::string> arguments;  // names; a scenario stands before them
   TimesOptions times;
   std::string profile;
   std::string engine{path_engine};
@@ -334,6 +334,8 @@ ExitStatus compare_on_scenario(const CompareOptions& options) {
 }
 
 bool is_scenario(const std::string& argument) {
+  const auto has_name = [&](const ScheduleEntry& entry) { return entry.name == argument; };
+  if (argument == "all" || std::ranges::any_of(schedule_entries(), has_name)) return false;
   return argument.ends_with(".yaml") || argument.ends_with(".yml") || std::filesystem::exists(argument);
 }
 
@@ -346,7 +348,7 @@ void add_schedule_compare(CLI::App& parent, Body& body) {
   const auto options = std::make_shared<CompareOptions>();
   command
       .add_option("NAME", options->arguments,
-                  "Schedules of plumb schedule list, or all; or first a scenario (YAML), then all or these.")
+                  "Schedules of plumb schedule list, or all; with a scenario (YAML) at what its stages cost.")
       ->required();
   add_shape(command, *options, false);
   add_times(command, options->times);
@@ -356,7 +358,10 @@ void add_schedule_compare(CLI::App& parent, Body& body) {
   command.add_flag("--markdown", options->markdown, "Writes the table with formulas and papers, for documents.");
   command.add_flag("--json", options->json, "Writes one JSON object to standard output.");
   command.callback([&body, options] {
-    const bool scenario = is_scenario(options->arguments.front());
+    std::vector<std::string>& arguments = options->arguments;
+    const auto place = std::ranges::find_if(arguments, is_scenario);
+    const bool scenario = place != arguments.end();
+    if (scenario) std::rotate(arguments.begin(), place, place + 1);  // the first of them
     body = [options, scenario] { return scenario ? compare_on_scenario(*options) : compare_on_times(*options); };
   });
 }

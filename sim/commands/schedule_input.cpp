@@ -11,6 +11,7 @@
 
 #include "common/base/error.hpp"
 #include "common/base/files.hpp"
+#include "common/scenario_file/blocks.hpp"
 #include "common/schedule/generators/registry.hpp"
 #include "common/schedule/interchange/schedule_file.hpp"
 #include "common/schedule/validate/validate.hpp"
@@ -30,7 +31,32 @@ bool is_registered(const std::string& name) {
   return std::ranges::any_of(schedule_entries(), [&](const ScheduleEntry& entry) { return entry.name == name; });
 }
 
-NamedSchedule generated(const ScheduleOptions& options, const ShareTimes& times) {
+// "interleaved-1f1b, 4 chunks" is read as a scenario reads it, and says all but ranks and microbatches.
+ScheduleOptions with_description(ScheduleOptions options) {
+  if (options.input.find(',') == std::string::npos) return options;
+  const YamlValue value = YamlValue::parse(options.input, "NAME");
+  if (!value.is_text()) return options;
+  const ScheduleChoice choice = read_schedules(value, {.open = true}).front();
+  for (const auto& [name, given] : shape_options) {
+    if (given == &ShapeOptions::ranks || given == &ShapeOptions::microbatches || options.*given == 0) continue;
+    throw InputError(name, fmt::format("stands beside '{}', which says it", options.input),
+                     fmt::format("{} alone, or that without {}", choice.name, name));
+  }
+  if (!choice.slice_tokens.empty() || choice.in_flight > 0) {
+    throw InputError("NAME", fmt::format("'{}' needs the sizes of a scenario", options.input),
+                     fmt::format("plumb plan FILE --schedule '{}'", options.input));
+  }
+  options.input = choice.name;
+  options.chunks = choice.chunks;
+  options.slices = choice.slices;
+  options.group = choice.group;
+  options.update_every = choice.update_every;
+  options.overlap = options.overlap || choice.overlap;
+  return options;
+}
+
+NamedSchedule generated(const ScheduleOptions& given, const ShareTimes& times) {
+  const ScheduleOptions options = with_description(given);
   const ScheduleEntry& entry = find_schedule(options.input);
   for (const auto& [name, value] : {shape_options[0], shape_options[1]}) {
     if (options.*value == 0)

@@ -154,16 +154,58 @@ TEST_CASE("ranks are told of compare's folder what the one that writes refuses")
   CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(50));  // ranks wait 60 s for each other
 }
 
+// The store of a launcher, as torchrun's agent hosts it, is there before and after rank 0.
 TEST_CASE("of ranks that are too many for a plan one speaks") {
   const TemporaryFolder folder;
   const std::string plan = write_slow_plan(folder, 2, 4);
+  const auto store = RunStore::host(0, RunStore::Reach::this_host);
   for (int rank = 0; rank < 3; ++rank) {
-    const Ended ended =
-        run(folder, {"run", plan, "--emulate"},
-            {"RANK=" + std::to_string(rank), "WORLD_SIZE=3", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=29617"});
+    const Ended ended = run(folder, {"run", plan, "--emulate"},
+                            {"RANK=" + std::to_string(rank), "WORLD_SIZE=3", "MASTER_ADDR=127.0.0.1",
+                             "MASTER_PORT=" + std::to_string(store->port()), "TORCHELASTIC_USE_AGENT_STORE=True"});
     CHECK(ended.status == 2);
     CHECK(ended.err.empty() == (rank > 0));
   }
+}
+
+TEST_CASE("of ranks that were started by hand, too many for a plan, one speaks: rank 0 waits for the others") {
+  const TemporaryFolder folder;
+  const std::string plan = write_slow_plan(folder, 2, 4);
+  const int port = RunStore::host(0)->port();
+  const auto rank = [&](int number) {
+    return std::make_unique<Running>(
+        folder, std::vector<std::string>{"run", plan, "--emulate"},
+        std::vector<std::string>{"RANK=" + std::to_string(number), "WORLD_SIZE=3", "MASTER_ADDR=127.0.0.1",
+                                 "MASTER_PORT=" + std::to_string(port)});
+  };
+  std::vector<std::unique_ptr<Running>> ranks;
+  ranks.push_back(rank(0));
+  {
+    const auto store = RunStore::join("127.0.0.1", port, {20}, 0);
+    wait_until([&] { return !store->stop_reason().empty(); });
+  }
+  for (const int number : {1, 2}) ranks.push_back(rank(number));
+  for (std::size_t number = 0; number < ranks.size(); ++number) {
+    const Ended ended = ranks[number]->wait();
+    INFO(ended.err);
+    CHECK(ended.status == 2);
+    CHECK(ended.err.empty() == (number > 0));
+  }
+}
+
+TEST_CASE("a lone rank other than 0, by variables of another run, says itself what is wrong") {
+  const TemporaryFolder folder;
+  const std::string plan = write_slow_plan(folder, 2, 4);
+  // Nobody listens there, or the store of a run whose ranks go on.
+  const auto others = GENERATE(false, true) ? RunStore::host(0, RunStore::Reach::this_host) : nullptr;
+  const int port = others ? others->port() : RunStore::host(0)->port();
+  const Ended ended = run(folder, {"run", plan, "--emulate"},
+                          {"RANK=3", "WORLD_SIZE=8", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + std::to_string(port)});
+  INFO(ended.err);
+  CHECK(ended.status == 2);
+  CHECK_THAT(ended.err, ContainsSubstring("torchrun: has started 8 ranks, but ") && ContainsSubstring(" needs 2") &&
+                            ContainsSubstring("if no launcher has started this: unset RANK WORLD_SIZE"));
+  if (others) CHECK_FALSE(others->find("left/3"));
 }
 
 TEST_CASE("a timeline that cannot be written: the results are printed, and that is said once") {

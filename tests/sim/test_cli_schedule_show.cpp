@@ -58,6 +58,23 @@ TEST_CASE("options of the shape reach the schedules that use them, and others re
   }
 }
 
+TEST_CASE("a schedule is shown by the description that plans print, too") {
+  const Folder folder;
+  const std::string shape = " --ranks 4 --microbatches 8";
+  const auto shown = [&](const std::string& name) {
+    return json_of(run_plumb(folder, "schedule show " + name + shape + " --json"));
+  };
+  CHECK(shown("'interleaved-1f1b, 4 chunks, overlapped'") == shown("interleaved-1f1b --chunks 4 --overlap"));
+  CHECK(shown("'interleaved-1f1b, 2 chunks, groups of 8'") == shown("interleaved-1f1b --chunks 2 --group 8"));
+  CHECK(shown("'seq-1f1b, 8 slices'") == shown("seq-1f1b --slices 8"));
+  CHECK(shown("'pipedream-2bw, an update every 4'") == shown("pipedream-2bw --update-every 4"));
+  const std::string show = "schedule show ";
+  refuses(run_plumb(folder, show + "'interleaved-1f1b, 2 chunks' --chunks 4" + shape), {"--chunks", "which says it"});
+  refuses(run_plumb(folder, show + "'seq-1f1b, slices of 16 + 8'" + shape), {"needs the sizes of a scenario"});
+  refuses(run_plumb(folder, show + "'1f1b, 2 chunks'" + shape), {"'1f1b' has no use for '2 chunks'"});
+  refuses(run_plumb(folder, show + "'1f1d, 2 chunks'" + shape), {"did you mean '1f1b'?"});
+}
+
 TEST_CASE("more chunks than any rank has are refused") {
   const Folder folder;
   refuses(run_plumb(folder, "schedule show interleaved-1f1b --ranks 2 --microbatches 4 --chunks 4097"),
@@ -148,6 +165,10 @@ TEST_CASE("a scenario's schedules are compared at what its stages cost") {
     CHECK(row["iteration_s"] == predicted["iteration_s"]);
     CHECK(row["bubble_makespan_fraction"] == predicted["bubble_makespan_fraction"]);
   }
+  const Json behind = json_of(run_plumb(folder, "schedule compare 1f1b gpipe " + file + " zb-v --json"));
+  CHECK(behind == compared);
+  refuses(run_plumb(folder, "schedule compare all " + file + " --ranks 4"), {"--ranks", "small.yaml"});
+  refuses(run_plumb(folder, "schedule compare " + file + " " + file), {"unknown schedule"});
   refuses(run_plumb(folder, "schedule compare " + file + " --ranks 4"), {"--ranks", "small.yaml"});
   refuses(run_plumb(folder, "schedule compare nosuch.yaml"), {"nosuch.yaml"});
 }

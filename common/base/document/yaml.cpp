@@ -4,6 +4,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <set>
@@ -12,6 +13,7 @@
 
 #include "common/base/document/synonyms.hpp"
 #include "common/base/document/toml.hpp"
+#include "common/base/document/unit_names.hpp"
 #include "common/base/excerpt.hpp"
 #include "common/base/files.hpp"
 #include "common/base/input_errors.hpp"
@@ -20,45 +22,6 @@ namespace plumb {
 namespace {
 
 constexpr const char* whole = "the file";  // the path of its outermost value
-
-struct Unit {
-  std::string_view name;
-  double factor;
-};
-
-constexpr Unit byte_units[] = {{"B", 1},          {"KB", 1e3},          {"MB", 1e6},
-                               {"GB", 1e9},       {"TB", 1e12},         {"KiB", 1024.},
-                               {"MiB", 1048576.}, {"GiB", 1073741824.}, {"TiB", 1099511627776.}};
-constexpr Unit second_units[] = {{"ns", 1e-9}, {"us", 1e-6}, {"µs", 1e-6}, {"ms", 1e-3},
-                                 {"s", 1},     {"min", 60},  {"h", 3600}};
-constexpr Unit bandwidth_units[] = {{"B/s", 1},          {"KB/s", 1e3},          {"MB/s", 1e6},
-                                    {"GB/s", 1e9},       {"TB/s", 1e12},         {"KiB/s", 1024.},
-                                    {"MiB/s", 1048576.}, {"GiB/s", 1073741824.}, {"Mbit/s", 1e6 / 8},
-                                    {"Gbit/s", 1e9 / 8}, {"Tbit/s", 1e12 / 8}};
-constexpr Unit flops_units[] = {
-    {"FLOP/s", 1}, {"MFLOP/s", 1e6}, {"GFLOP/s", 1e9}, {"TFLOP/s", 1e12}, {"PFLOP/s", 1e15}};
-
-// As others write a unit: a second name for each.
-struct UnitSynonym {
-  std::string_view theirs;
-  std::string_view ours;
-};
-// The second μ is Greek, as keyboards write it. In Gbps and Gb/s b is a bit, in GBps and GB/s B is a byte.
-constexpr UnitSynonym unit_synonyms[] = {
-    {"kB", "KB"},          {"μs", "us"},          {"usec", "us"},          {"msec", "ms"},
-    {"sec", "s"},          {"MBps", "MB/s"},      {"GBps", "GB/s"},        {"TBps", "TB/s"},
-    {"kB/s", "KB/s"},      {"Mbps", "Mbit/s"},    {"Gbps", "Gbit/s"},      {"Tbps", "Tbit/s"},
-    {"Mb/s", "Mbit/s"},    {"Gb/s", "Gbit/s"},    {"Tb/s", "Tbit/s"},      {"GFLOPS", "GFLOP/s"},
-    {"GFlops", "GFLOP/s"}, {"GFLOPs", "GFLOP/s"}, {"GFLOPs/s", "GFLOP/s"}, {"TFLOPS", "TFLOP/s"},
-    {"TFlops", "TFLOP/s"}, {"TFLOPs", "TFLOP/s"}, {"TFLOPs/s", "TFLOP/s"}, {"TFlop/s", "TFLOP/s"},
-    {"PFLOPS", "PFLOP/s"}, {"PFlops", "PFLOP/s"}, {"PFLOPs", "PFLOP/s"}};
-
-std::string_view our_unit(std::string_view unit) {
-  for (const UnitSynonym& synonym : unit_synonyms) {
-    if (synonym.theirs == unit) return synonym.ours;
-  }
-  return unit;
-}
 
 // The number that `text` begins with; `rest` gets what follows.
 std::optional<double> leading_number(std::string_view text, std::string_view& rest) {
@@ -69,12 +32,6 @@ std::optional<double> leading_number(std::string_view text, std::string_view& re
   return value;
 }
 
-std::string unit_list(std::span<const Unit> units) {
-  std::string list;
-  for (const Unit& unit : units) list += (list.empty() ? "" : ", ") + std::string(unit.name);
-  return list;
-}
-
 double quantity(const YamlValue& value, std::span<const Unit> units, const std::string& example) {
   const std::string text = value.text();
   std::string_view rest;
@@ -83,14 +40,17 @@ double quantity(const YamlValue& value, std::span<const Unit> units, const std::
   if (!number) value.fail(value.path() + ": expected a quantity, not '" + excerpt(text) + "'", hint);
   rest.remove_prefix(std::min(rest.find_first_not_of(' '), rest.size()));
   if (rest.empty()) value.fail(value.path() + ": '" + excerpt(text) + "' has no unit", hint);
-  for (const Unit& unit : units) {
-    if (unit.name != our_unit(rest)) continue;
-    const double result = *number * unit.factor;
-    if (!std::isfinite(result) || result < 0)
-      value.fail(value.path() + ": '" + excerpt(text) + "' is out of range", hint);
-    return result;
+  if (is_bits_or_bytes(rest, units)) {
+    std::string prefix(1, static_cast<char>(std::toupper(static_cast<unsigned char>(rest.front()))));
+    value.fail(value.path() + ": unit '" + excerpt(rest) + "' may mean bits or bytes",
+               "write " + prefix + "b/s for bits, or " + prefix + "B/s for bytes");
   }
-  value.fail(value.path() + ": unknown unit '" + excerpt(rest) + "'", hint);
+  const Unit* unit = find_unit(rest, units);
+  if (unit == nullptr) value.fail(value.path() + ": unknown unit '" + excerpt(rest) + "'", hint);
+  const double result = *number * unit->factor;
+  if (!std::isfinite(result) || result < 0)
+    value.fail(value.path() + ": '" + excerpt(text) + "' is out of range", hint);
+  return result;
 }
 
 double positive_quantity(const YamlValue& value, std::span<const Unit> units, const std::string& example) {

@@ -237,7 +237,15 @@ const ScheduleEntry& find_schedule(std::string_view name) {
   names.reserve(entries.size());
   for (const ScheduleEntry& entry : entries) names.push_back(entry.name);
   if (const auto found = find_name(name, names)) return entries[*found];
-  throw InputError("schedule", "unknown schedule '" + excerpt(name) + "'", did_you_mean(name, names));
+  const std::string problem = "unknown schedule '" + excerpt(name) + "'";
+  // A list of YAML ends its elements at commas.
+  for (const auto& [part, schedule] : {std::pair{" chunks", "interleaved-1f1b"}, {" slices", "seq-1f1b"}}) {
+    if (!name.ends_with(part)) continue;
+    throw InputError(
+        "schedule", problem,
+        "in quotes it belongs to the name before it: \"" + std::string(schedule) + ", " + excerpt(name) + "\"");
+  }
+  throw InputError("schedule", problem, did_you_mean(name, names));
 }
 
 Schedule generate_schedule(std::string_view name, const ScheduleShape& shape) {

@@ -75,7 +75,7 @@ void require_room_for_one(const Model& model) {
     throw InputError(where,
                      fmt::format("one microbatch keeps {} on rank {}, where {} is left for it", to_text(Bytes{peak}), r,
                                  model.limit[r] > 0 ? to_text(Bytes{model.limit[r]}) : "nothing"),
-                     "recompute, cut the stages smaller, or take smaller microbatches");
+                     "recompute, or cut the stages smaller");
   }
 }
 

@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "common/base/error.hpp"
-#include "exec/device/torch_error.hpp"
 #include "exec/transport/collectives/collectives.hpp"
+#include "exec/transport/gloo/gloo_error.hpp"
 #include "exec/transport/gloo/gloo_parcels.hpp"
 #include "exec/transport/gloo/gloo_queues.hpp"
 #include "exec/transport/gloo/keep_alive.hpp"
@@ -253,7 +253,7 @@ class GlooTransport : public Transport {
     } catch (const RunError&) {
       throw;
     } catch (const std::exception& error) {  // Gloo's, where the connection is closed
-      throw RunError(fmt::format("rank {}", rank()), fmt::format("lost rank {} ({})", peer, first_line(error)));
+      throw RunError(fmt::format("rank {}", rank()), fmt::format("lost rank {} ({})", peer, gloo_cause(error)));
     }
   }
 
@@ -316,7 +316,7 @@ std::unique_ptr<Transport> make_gloo_transport(const GlooOptions& options, std::
     return std::make_unique<GlooTransport>(options, std::move(store), std::move(group), std::move(links));
   } catch (const std::exception& error) {
     throw RunError(fmt::format("rank {}", options.rank),
-                   fmt::format("could not connect to the other {} ranks: {}", options.size - 1, first_line(error)),
+                   fmt::format("could not connect to the other {} ranks: {}", options.size - 1, gloo_cause(error)),
                    is_loopback(options.address)
                        ? ""
                        : "do all of them run? GLOO_SOCKET_IFNAME names the network interface on which they can");

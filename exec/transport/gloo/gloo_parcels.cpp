@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "common/base/error.hpp"
-#include "exec/device/torch_error.hpp"
+#include "exec/transport/gloo/gloo_error.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -87,7 +87,7 @@ void OutgoingParcels::run() {
     if (!lock.owns_lock()) lock.lock();
     if (closing_) return;
     fabric_.ending.fail(
-        fmt::format("lost rank {} while sending evicted activations to it ({})", peer_, first_line(error)));
+        fmt::format("lost rank {} while sending evicted activations to it ({})", peer_, gloo_cause(error)));
   }
 }
 
@@ -135,7 +135,7 @@ void IncomingParcels::run() {
   } catch (const std::exception& error) {
     const std::scoped_lock lock(mutex_);
     if (closing_) return;
-    arrivals_.lose(first_line(error));
+    arrivals_.lose(gloo_cause(error));
   }
 }
 

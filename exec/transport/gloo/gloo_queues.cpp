@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "common/base/error.hpp"
-#include "exec/device/torch_error.hpp"
 #include "exec/host/pauses.hpp"
+#include "exec/transport/gloo/gloo_error.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -103,7 +103,7 @@ void Outgoing::run() {
     const bool left = fabric_.has_left && fabric_.has_left(peer_);
     const std::scoped_lock lock(mutex_);
     left_ = left && waiting_.empty();
-    if (!closing_ && !left_) fail(first_line(error));
+    if (!closing_ && !left_) fail(gloo_cause(error));
   }
 }
 
@@ -331,7 +331,7 @@ void Incoming::grant_after_link() {
   try {
     grant();
   } catch (const std::exception& error) {  // Gloo's, where the connection is closed
-    throw RunError(fmt::format("rank {}", fabric_.ending.rank), fmt::format("{} ({})", lost(), first_line(error)));
+    throw RunError(fmt::format("rank {}", fabric_.ending.rank), fmt::format("{} ({})", lost(), gloo_cause(error)));
   }
 }
 
@@ -358,7 +358,7 @@ void Incoming::run() {
   } catch (const std::exception& error) {
     const std::scoped_lock lock(mutex_);
     if (closing_) return;
-    arrivals_.lose(first_line(error));
+    arrivals_.lose(gloo_cause(error));
   }
 }
 

@@ -159,6 +159,20 @@ TEST_CASE("what all blocks of a machine lack is told at once") {
   CHECK_THROWS_WITH(read("devise: 1\n"), ContainsSubstring("did you mean 'device'?"));
 }
 
+TEST_CASE("the first refusal of a machine from scratch names all that it needs, its device's keys too") {
+  std::string message;
+  try {
+    (void)read("name: mine\n");
+  } catch (const InputError& error) {
+    message = error.what();
+  }
+  CHECK_THAT(message, ContainsSubstring("\n    device:\n      name: …\n      type: cuda\n      peak: {bf16: ") &&
+                          ContainsSubstring("\n    inside: {latency: "));
+  for (const char* key : {"matmul_efficiency", "memory_bandwidth", "memory_efficiency", "memory"}) {
+    CHECK_THAT(message, ContainsSubstring("\n      " + std::string(key) + ": {value: "));
+  }
+}
+
 TEST_CASE("all wrong keys and values of a machine's file are told at once, each with its line") {
   std::string text = good;
   const auto replace = [&](const std::string& what, const std::string& by) {

@@ -17,7 +17,7 @@ Machine machine(double latency) {
   return result;
 }
 
-constexpr GroupPlacement group{.ranks = 4, .per_machine = 4};
+constexpr GroupPlacement ring{.ranks = 4, .per_machine = 4};
 
 // A ring's: 2·3/4 of the bytes at 2 GB/s.
 double seconds(double bytes) { return 1.5 * bytes / 2e9; }
@@ -30,7 +30,7 @@ Seconds backward_of(const std::vector<BlockGradients>& blocks) {
 
 double exposed_of(const std::vector<BlockGradients>& blocks, Bytes bucket, double latency = 0) {
   const auto sum = [&](Bytes bytes) {
-    return fastest_collective(machine(latency), Collective::all_reduce, static_cast<double>(bytes.value), group);
+    return fastest_collective(machine(latency), Collective::all_reduce, static_cast<double>(bytes.value), ring);
   };
   return exposed(bucketed_reduction(sum, blocks, bucket), backward_of(blocks)).value;
 }
@@ -113,7 +113,7 @@ TEST_CASE("two buckets over copies by hand") {
   }();
   const Bytes bytes{2'000'000'000};
   const auto scatter = [&](Bytes of) {
-    return fastest_collective(one, Collective::reduce_scatter, static_cast<double>(of.value), group);
+    return fastest_collective(one, Collective::reduce_scatter, static_cast<double>(of.value), ring);
   };
   StageReduction reduction{
       .shards = bucketed_reduction(scatter, std::vector<BlockGradients>{{{3}, bytes}, {{3}, bytes}}, bytes)};

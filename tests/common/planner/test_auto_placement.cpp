@@ -71,6 +71,25 @@ TEST_CASE("a plan of zb-auto takes the placement that fits where the other does 
   }
 }
 
+TEST_CASE("a plan of zb-auto that has no room for a microbatch proposes smaller ones where there are some") {
+  const Scenario scenario = read_text(uneven +
+                                      "cluster: {machine: local-cpu, ranks: 2, cores: 2, memory: 64 KiB}\n"
+                                      "training: {sequence: 128, global_batch: 16, optimizer: adam}\n");
+  const auto hint_of = [&](std::int64_t microbatch) -> std::string {
+    PlanChoice choice = in_two_chunks("zb-auto");
+    choice.microbatch = microbatch;
+    try {
+      (void)make_plan(scenario, choice);
+    } catch (const InputError& error) {
+      CHECK_THAT(error.problem(), ContainsSubstring("one microbatch keeps "));
+      return error.hint();
+    }
+    return "no error";
+  };
+  CHECK(hint_of(1) == "recompute, or cut the stages smaller");
+  CHECK(hint_of(2) == "recompute, or cut the stages smaller, or take smaller microbatches");
+}
+
 // A fixed schedule that just fits must not beat it because the search was told to leave more room than is needed.
 TEST_CASE("in the memory that a fixed schedule fills, a plan of zb-auto is no slower on the same split") {
   const std::string four_ranks =

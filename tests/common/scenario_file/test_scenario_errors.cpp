@@ -62,14 +62,28 @@ TEST_CASE("what cannot be offloaded, and in others' words") {
 }
 
 TEST_CASE("what is wrong in several blocks is told at once") {
-  check({{"trainig: {}\ntraining: {sequenc: 32, precision: bf17, optimizer: adamv, seed: -1}\n"
-          "cluster: {machine: dgx-h101, nods: 2}\nsplit: dinamic\nsoftware: megatron-2023\n",
-          {"scenario.yaml:11:1: unknown key 'trainig'", "scenario.yaml:12:12: unknown key 'sequenc'",
-           "scenario.yaml:12:36: training.precision: unknown 'bf17'", "unknown 'adamv'", "training.seed: expected",
-           "scenario.yaml:13:30: unknown key 'nods'", "unknown machine 'dgx-h101'",
-           "scenario.yaml:14:8: split: unknown 'dinamic'", "unknown software 'megatron-2023'"}},
-         {"training: {precision: bf17}\nlayout: {pp: 2}\n",
-          {"unknown 'bf17'", "scenario.yaml:12:10: unknown key 'pp' in layout\n  hint: the key is 'pipeline' here"}}});
+  check(
+      {{"trainig: {}\ntraining: {sequenc: 32, precision: bf17, optimizer: adamv, seed: -1}\n"
+        "cluster: {machine: dgx-h101, nods: 2}\nsplit: dinamic\nsoftware: megatron-2023\n",
+        {"scenario.yaml:11:1: unknown key 'trainig'", "scenario.yaml:12:12: unknown key 'sequenc'",
+         "scenario.yaml:12:36: training.precision: unknown 'bf17'", "unknown 'adamv'", "training.seed: expected",
+         "scenario.yaml:13:30: unknown key 'nods'", "unknown machine 'dgx-h101'",
+         "scenario.yaml:14:8: split: unknown 'dinamic'", "unknown software 'megatron-2023'"}},
+       {"training: {precision: bf17}\nlayout: {pp: 2}\n",
+        {"unknown 'bf17'", "scenario.yaml:12:10: unknown key 'pp' in layout\n  hint: the key is 'pipeline' here"}},
+       {"training: {sequence: many, global_batch: -1, microbatch: [2, x]}\ncluster: {machine: dgx-h101}\n"
+        "layout: {pp: 2}\nschedule: [gpipe, zb-h11]\n",
+        {"training.sequence: expected", "training.global_batch: expected",
+         "scenario.yaml:11:62: ", "unknown machine 'dgx-h101'", "scenario.yaml:13:10: unknown key 'pp' in layout",
+         "scenario.yaml:14:19: unknown schedule 'zb-h11'"}},
+       {"layout: {pipeline: 9}\nschedule: 1f1d\nsplit: dinamic\n", {"unknown schedule '1f1d'", "unknown 'dinamic'"}}});
+}
+
+TEST_CASE("a schedule's description that a list cuts at its comma") {
+  check({{"schedule: [interleaved-1f1b, 4 chunks]\n",
+          {"scenario.yaml:11:30: unknown schedule '4 chunks'", "hint: in quotes", "\"interleaved-1f1b, 4 chunks\""}},
+         {"schedule: [seq-1f1b, 2 slices]\n", {"unknown schedule '2 slices'", "\"seq-1f1b, 2 slices\""}}});
+  CHECK(message_for(scenario_text("schedule: [\"interleaved-1f1b, 4 chunks\"]\n")) == "no error");
 }
 
 TEST_CASE("numbers out of range and of another type") {
@@ -380,6 +394,17 @@ TEST_CASE("files that are not there") {
   (void)folder.write("nemo.json", "{}");
   CHECK_THROWS_WITH(read_scenario(folder.write("s.yaml", "model: nema.json\n")),
                     ContainsSubstring("did you mean 'nemo.json'?"));
+  (void)folder.write("unlike.yaml", "{}");
+  const auto hint_of = [&](const std::string& rest) -> std::string {
+    try {
+      (void)read_scenario(folder.write("s.yaml", scenario_text(rest)));
+    } catch (const InputError& error) {
+      return error.hint();
+    }
+    return "no error";
+  };
+  CHECK(hint_of("layout: something-else\n").empty());  // not all that lies beside it
+  CHECK(hint_of("profile: unlikely.yaml\n") == "did you mean 'unlike.yaml'?");
   check({{"profile: profil.yaml\n", {"scenario.yaml:11:10: ", "there is no file 'profil.yaml'", "looked in"}},
          {"cluster: {machine: machines/dgx-h1000.yaml}\n",
           {"scenario.yaml:11:20: ", "did you mean 'machines/dgx-h100.yaml'?"}}});

@@ -36,6 +36,28 @@ TEST_CASE("a scenario that settles its layout has one of each") {
   CHECK(combinations(scenario) == 1);
 }
 
+TEST_CASE("a layout as tables print it is answered with its keys, which make that layout") {
+  const auto hint_of = [](const std::string& layout) -> std::string {
+    try {
+      (void)read_text(scenario_text("cluster: {machine: dgx-h100, nodes: 2}\nlayout: " + layout + "\n"));
+    } catch (const InputError& error) {
+      return error.hint();
+    }
+    return "no error";
+  };
+  CHECK(hint_of("pp8·tp2, sp") == "layout: {pipeline: 8, tensor: {degree: 2, sequence_parallel: true}}");
+  for (const std::string printed :
+       {"pp8·tp2", "tp2·dp8", "pp4·dp4", "pp4·dp4·zero1", "pp2·tp2·dp4·fsdp", "pp2·dp12-4"}) {
+    CAPTURE(printed);
+    const std::string keys = hint_of(printed);
+    CAPTURE(keys);
+    const Scenario scenario = read_text(
+        scenario_text("cluster: {machine: dgx-h100, nodes: 2}\n" + (keys.starts_with("layout: ") ? keys : "?") + "\n"));
+    CHECK(describe(scenario.layout) == printed);
+  }
+  CHECK(hint_of("pp2·dp8·hsdp4x2").starts_with("write its keys, as in layout: {pipeline: "));
+}
+
 TEST_CASE("layout auto opens degrees, sequence parallelism and order over all ranks of the cluster") {
   const Scenario scenario = read_text(scenario_text(eight + "layout: auto\ntraining: {recompute: auto}\n"));
   CHECK(scenario.cluster.ranks == 8);

@@ -10,6 +10,7 @@
 #include "exec/check/check.hpp"
 #include "exec/commands/faults.hpp"
 #include "exec/commands/gradients_text.hpp"
+#include "exec/commands/member.hpp"
 #include "exec/commands/session_arguments.hpp"
 #include "exec/transport/local/local.hpp"
 #include "tests/catch.hpp"
@@ -302,15 +303,32 @@ TEST_CASE("ranks that would save, resume or log otherwise than rank 0 are told b
       Watchdog watchdog(2, {.on_hang = [](int, const Position&, Seconds) {}, .on_stuck = [] {}});
       try {
         (void)work.run(transport, *make_host_device(), watchdog, {});
-      } catch (const RunError& error) {
+      } catch (const InputError& error) {
         if (transport.rank() == 0) told = error.what();
         throw;
       }
     };
-    CHECK_THROWS_AS(run_on_threads(make_local_transports(2), train), Error);
+    CHECK_THROWS_AS(run_on_threads(make_local_transports(2), train), InputError);
     CHECK_THAT(told, ContainsSubstring("rank 1: was started with") && ContainsSubstring(text) &&
-                         ContainsSubstring(", rank 0 with"));
+                         ContainsSubstring(", rank 0 with") && ContainsSubstring("with the same options"));
   }
+}
+
+TEST_CASE("behind the places of a failed run's ranks stands how to read the first action that is named") {
+  const Plan plan = small_plan({});
+  std::vector<PreparedPlan> plans{{plan, lowered_schedule(plan)}};
+  const std::string of_backward = "(0B1: stage 0's backward of microbatch 1)";
+  CHECK(with_places("rank 0: 0B1 hangs", "wait longer", "  rank 1: step 1, 1F2\n", plans) ==
+        "wait longer\nwhere each rank stood:\n  rank 1: step 1, 1F2\n" + of_backward);
+  CHECK(with_places("", "", "  rank 1: step 1, 0B1\n", plans) ==
+        "where each rank stood:\n  rank 1: step 1, 0B1\n" + of_backward);
+  CHECK(with_places("", "", "  rank 1: before step 1\n", plans) == "where each rank stood:\n  rank 1: before step 1\n");
+  CHECK(with_legend(RunError("rank 0", "0B1 hangs", "wait longer"), plans) == "wait longer\n" + of_backward);
+  CHECK(with_legend(RunError("rank 0", "0B1 hangs"), plans) == of_backward);
+  CHECK(with_legend(RunError("rank 0", "hangs", "wait longer"), plans) == "wait longer");
+  plans.push_back(plans.front());
+  plans.back().lowered.slices = 2;  // counts slices, the other microbatches
+  CHECK(with_legend(RunError("rank 0", "0B1 hangs"), plans).empty());
 }
 
 TEST_CASE("a wrong schedule is refused before it runs, and where forced, the check or the stage notices") {

@@ -102,6 +102,17 @@ TEST_CASE("Open MPI's variables: one host needs no address, several do") {
   CHECK(of(variables)->address == "node1");
 }
 
+TEST_CASE("Open MPI's variables without the number of ranks on this host: that one is named") {
+  std::map<std::string, std::string> variables{{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "2"}};
+  CHECK_THROWS_WITH(of(variables),
+                    ContainsSubstring("OMPI_COMM_WORLD_LOCAL_SIZE: is not set") && !ContainsSubstring("several hosts"));
+  variables["MASTER_ADDR"] = "node1";
+  CHECK(of(variables)->address == "node1");
+  variables.erase("MASTER_ADDR");
+  variables["OMPI_COMM_WORLD_SIZE"] = "1";
+  CHECK(of(variables)->address == "127.0.0.1");  // a lone rank is on one host
+}
+
 TEST_CASE("a batch script of Slurm is no rank, and mpirun in it starts ranks of Open MPI") {
   std::map<std::string, std::string> script{{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}, {"SLURM_JOB_ID", "7"}};
   CHECK_FALSE(of(script).has_value());

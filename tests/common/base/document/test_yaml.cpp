@@ -193,6 +193,28 @@ TEST_CASE("units are taken as datasheets and others write them: b is a bit, B a 
   CHECK(value_of("989 TFlops").flops_per_second() == value_of("989 TFLOP/s").flops_per_second());
   CHECK(value_of("5 μs").seconds() == value_of("5 us").seconds());
   CHECK_THAT(error_of([] { (void)value_of("5 Gbps").bytes(); }), ContainsSubstring("unknown unit 'Gbps'"));
+  for (const char* bits : {"400 gbps", "0.4 tbps", "400000 mbps", "400 gbit/s", "400 Gbit/S"}) {
+    INFO(bits);
+    CHECK(value_of(bits).bytes_per_second().value == Approx(50e9));
+  }
+  for (const char* bytes : {"50 gB/s", "50 GBPS", "50 GB/S", "50e6 kB/s"}) {
+    INFO(bytes);
+    CHECK(value_of(bytes).bytes_per_second().value == Approx(50e9));
+  }
+  for (const char* flops : {"989 tflops", "989 Tflop/s", "989 tflop/s", "0.989 pflops", "989000 gflops"}) {
+    INFO(flops);
+    CHECK(value_of(flops).flops_per_second().value == Approx(989e12));
+  }
+  CHECK_THAT(
+      error_of([] { (void)value_of("50 gb/s").bytes_per_second(); }),
+      ContainsSubstring("'gb/s' may mean bits or bytes") && ContainsSubstring("Gb/s for bits, or GB/s for bytes"));
+  CHECK_THAT(error_of([] { (void)value_of("5 gigs").bytes_per_second(); }), ContainsSubstring("Gbit/s (Gbps)"));
+  for (const char* other : {"50 gib/s", "50 kb/s", "50 b/s"}) {  // no unit that is called so has such a b
+    INFO(other);
+    CHECK_THROWS_AS((void)value_of(other).bytes_per_second(), InputError);
+  }
+  CHECK_THROWS_AS((void)value_of("80 gb").bytes(), InputError);
+  CHECK_THROWS_AS((void)value_of("5 MS").seconds(), InputError);  // not milliseconds
 }
 
 TEST_CASE("a key that is called so elsewhere is answered with ours") {
