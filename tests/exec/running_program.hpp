@@ -134,12 +134,10 @@ inline Ended run(const TemporaryFolder& folder, const std::vector<std::string>& 
 template <class Condition>
 void wait_until(const Condition& holds) {
   const auto give_up = std::chrono::steady_clock::now() + given_up_after;
-  bool held = holds();
-  while (!held && std::chrono::steady_clock::now() < give_up) {
+  while (!holds()) {
+    REQUIRE(std::chrono::steady_clock::now() < give_up);
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    held = holds();
   }
-  REQUIRE(held);
 }
 
 // Its F, I and W are waited for 2 ms each.
