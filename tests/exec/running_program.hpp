@@ -108,7 +108,6 @@ class Running {
 
   // On standard error until now.
   [[nodiscard]] std::string told() const { return content(err_); }
-
   [[nodiscard]] pid_t pid() const { return pid_; }
 
  private:
