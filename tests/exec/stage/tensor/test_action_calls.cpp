@@ -27,7 +27,7 @@ namespace {
 double received(const GroupCall& call) {
   const auto ranks = static_cast<double>(call.of.ranks.size());
   const double bytes = 4 * static_cast<double>(call.count);
-  return call.kind == exec::Collective::all_reduce ? 2 * (ranks - 1) / ranks * bytes : (ranks - 1) * bytes;
+  return call.kind == Collective::all_reduce ? 2 * (ranks - 1) / ranks * bytes : (ranks - 1) * bytes;
 }
 
 std::vector<std::string> said(const GroupCalls& calls) {
@@ -289,7 +289,7 @@ Plan shared_out(Plan plan, const Rule& rule) {
 }
 
 // Elements of what these calls do so.
-std::size_t moved(const GroupCalls& calls, exec::Collective kind) {
+std::size_t moved(const GroupCalls& calls, Collective kind) {
   std::size_t all = 0;
   for (const auto& call : calls) {
     if (call->of.use == CommunicatorUse::data && call->kind == kind) all += call->count;
@@ -340,10 +340,10 @@ TEST_CASE("what ranks share out is gathered and reduced once where its rule says
           }
           for (const int stage : stages_of_rank(plan.schedule, lane_of(plan.layout, rank).pipeline_rank)) {
             const auto sums = [&](const Action& action) {
-              return moved(calls_of(own, action), exec::Collective::reduce_scatter);
+              return moved(calls_of(own, action), Collective::reduce_scatter);
             };
             const auto gathers = [&](ActionKind kind) {
-              return moved(calls_of(own, {kind, stage, 1}), exec::Collective::all_gather);
+              return moved(calls_of(own, {kind, stage, 1}), Collective::all_gather);
             };
             const std::size_t in_action = rule.by_block ? elements_of_stage(plan, stage, true, true) : 0;
             CHECK(gathers(ActionKind::forward) == in_action);
