@@ -72,7 +72,7 @@ TEST_CASE("a failure is an answer, and the longest path refuses what it does not
   CHECK_THAT(text.out, ContainsSubstring("actions never ended, the first: rank 1"));
 #endif
   const std::string wrong = folder.file("x.yaml", "- {name: a, straggler: {rank: 4, slower: 2}}\n");
-  refuses(run_plumb(folder, "simulate " + file + " --what-if " + wrong), {"x.yaml:1", "from 0 to 3"});
+  refuses(run_plumb(folder, "simulate " + file + " --what-if " + wrong), {"x.yaml:1", "ranks 0 to 3, not 4"});
 }
 
 TEST_CASE("a date behind the step's end is said, where the step does not tell") {
