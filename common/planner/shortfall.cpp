@@ -282,7 +282,7 @@ std::string named(const std::string& where, const Scenario& scenario) {
 
 // A key of the scenario stands behind its file, a profile's file by itself.
 std::string place_of(const std::string& refuses, const Scenario& scenario) {
-  const std::string file = file_of(scenario.place);
+  std::string file = file_of(scenario.place);
   if (refuses.empty()) return file;
   return file.empty() || refuses == scenario.profile_file || refuses.starts_with(file) ? refuses
                                                                                        : file + ": " + refuses;
@@ -304,7 +304,7 @@ std::string place_of(const std::string& refuses, const Scenario& scenario) {
   const bool together = std::ranges::none_of(reasons, elsewhere);
   std::vector<std::string> texts;
   for (const auto& [where, reason] : reasons) {
-    texts.push_back(together || where.empty() ? reason : where + ": " + reason);
+    texts.push_back(together || where.empty() ? reason : fmt::format("{}: {}", where, reason));
   }
   throw InputError(place_of(together ? reasons.front().first : "", scenario),
                    fmt::format("no candidate can be built: {}", fmt::join(texts, "; ")),
