@@ -283,7 +283,7 @@ void check_run(const SessionOptions& options, SessionLogs& logs, const SignalWat
 
 SessionResult result_of(const std::vector<PreparedPlan>& prepared, SessionLogs logs, const SessionOptions& options) {
   std::optional<SignalWatch> signals;  // before the results are made: they are not lost
-  if (options.check && logs.interrupted.empty()) signals.emplace();
+  if (options.check && logs.interrupted.empty()) signals.emplace(nullptr, true);  // with what came as the ranks ended
   SessionResult result;
   for (std::size_t i = 0; i < prepared.size(); ++i) {
     result.runs.push_back(finish(prepared[i], logs, i, options));

@@ -113,9 +113,12 @@ struct SignalWatch::State {
   }
 };
 
-SignalWatch::SignalWatch(std::function<void(const std::string& reason)> on_signal) : state_(std::make_unique<State>()) {
-  caught_signal = 0;
-  was_caught = false;
+SignalWatch::SignalWatch(std::function<void(const std::string& reason)> on_signal, bool keeps_caught)
+    : state_(std::make_unique<State>()) {
+  if (!keeps_caught) {
+    caught_signal = 0;
+    was_caught = false;
+  }
   state_->on_signal = std::move(on_signal);
   struct sigaction action = {};
   action.sa_handler = remember_signal;

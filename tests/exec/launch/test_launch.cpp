@@ -34,6 +34,8 @@ TEST_CASE("work that asks is ended by a signal, and the first that came stays th
     CHECK(stop.ended());
     CHECK(watch.reason() == "interrupted (SIGINT)");
   }
+  // What came too late for the one before is acted on by the next that wants it, and by no other.
+  CHECK_FALSE(SignalWatch(nullptr, true).reason().empty());
   const SignalWatch next;
   CHECK_FALSE(next.stop().ended());
 }
