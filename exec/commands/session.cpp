@@ -339,7 +339,9 @@ SessionResult run_session(std::vector<Plan> plans, const SessionOptions& options
   const int ranks = ranks_of(prepared.front());
   SessionLogs logs;
   bool launched = false;
+  std::optional<SignalWatch> until_checked;  // between the ranks' watch and the check's, too
   if (options.transport == "local") {
+    if (options.check) until_checked.emplace();
     (void)raise_open_files();
     require_fit(prepared, options, ranks_from(0, ranks), this_host());
     logs = run_local(prepared, options);

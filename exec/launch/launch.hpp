@@ -26,8 +26,8 @@ void run_threads(std::size_t count, const std::function<void(std::size_t)>& body
 void run_on_threads(const std::vector<std::unique_ptr<Transport>>& transports, const RankMain& rank_main);
 
 // While it lives, SIGINT and SIGTERM call `on_signal`, if there is one, with the reason, on a thread of its own,
-// instead of ending the process. At most one lives at a time. `keeps_caught`: what came to the one before counts here,
-// if it came too late for that one to act on.
+// instead of ending the process. One may live inside another; the inner one acts. `keeps_caught`: what came to the one
+// before counts here, if it came too late for that one to act on.
 class SignalWatch {
  public:
   explicit SignalWatch(std::function<void(const std::string& reason)> on_signal = {}, bool keeps_caught = false);
