@@ -70,33 +70,32 @@ ShardMoves shard_moves(const Scenario& scenario, const ShardGroups& groups) {
 }
 
 ShardMoves shard_moves(const Plan& plan, const ShardGroups& groups) {
-  return {plan.cluster.machine, plan.layout.data, moved_types(plan), groups};
+  const MovedTypes types{plan.training.precision, plan.software.gradients, reduction_kind(plan.layout)};
+  return {plan.cluster.machine, plan.layout.data, types, groups};
 }
 
-MovedTypes moved_types(const Plan& plan) {
-  return {plan.training.precision, plan.software.gradients, reduction_kind(plan.layout)};
-}
-
-QuantisedMoves quantised_moves(const DataLayout& data, const MovedTypes& types, Bytes gathered, Bytes reduced) {
+QuantisedMoves quantised_moves(const DataLayout& data, ElementType weights, ElementType gradients, Bytes gathered,
+                               Bytes reduced) {
   const auto blocks = [](Bytes whole, ElementType type, int bits) {
     return Bytes{std::llround(quantised(static_cast<double>(whole.value), type, bits))};
   };
   QuantisedMoves all;
   if (data.quantized_weights) {
-    all.forward = blocks(gathered, types.weights, quantised_weight_bits);
+    all.forward = blocks(gathered, weights, quantised_weight_bits);
     if (data.secondary_shard == 0) all.input_gradient = all.forward;
   }
   if (data.quantized_gradients > 0) {
-    const std::int64_t sums = reduced.value / element_bytes(types.gradients) / data.quantized_gradients;
-    all.weight_gradient = std::int64_t{2} * blocks(reduced, types.gradients, quantised_gradient_bits) +
+    const std::int64_t sums = reduced.value / element_bytes(gradients) / data.quantized_gradients;
+    all.weight_gradient = std::int64_t{2} * blocks(reduced, gradients, quantised_gradient_bits) +
                           Bytes{sums * element_bytes(ElementType::fp32)};
   }
   return all;
 }
 
 QuantisedMoves quantised_once(const Plan& plan, const ComputeCost& stage) {
-  QuantisedMoves once = quantised_moves(plan.layout.data, moved_types(plan), stage.data_moves.unsharded,
-                                        shards_weights(plan.layout) ? reduced_bytes(stage) : Bytes{});
+  QuantisedMoves once =
+      quantised_moves(plan.layout.data, plan.training.precision, plan.software.gradients, stage.data_moves.unsharded,
+                      shards_weights(plan.layout) ? reduced_bytes(stage) : Bytes{});
   once.input_gradient = {};
   return once;
 }
@@ -111,8 +110,8 @@ ComputeCost with_data_moves(ComputeCost block, const Scenario& scenario, const S
     }
   }
   if (moves.reduced > Bytes{}) moves.reducing = time_of(collectives.reduction(moves.reduced));
-  const MovedTypes types{scenario.training.precision, scenario.software.gradients, reduction_kind(scenario.layout)};
-  moves.quantised = quantised_moves(scenario.layout.data, types, moves.gathered, moves.reduced);
+  moves.quantised = quantised_moves(scenario.layout.data, scenario.training.precision, scenario.software.gradients,
+                                    moves.gathered, moves.reduced);
   moves.beside = scenario.software.data_overlap;
   if (!moves.beside) {
     add_exposed(block, moves);

@@ -39,12 +39,11 @@ void require_sharding_possible(const Plan& plan);
 // Of gradients, as the layout's weight rule has it.
 [[nodiscard]] Collective reduction_kind(const Layout& layout);
 
-[[nodiscard]] MovedTypes moved_types(const Plan& plan);
-
-// Of what actions gather and reduce, blocks that come, and of gradients those that go, and the sums of the first
-// all-to-all. And of what a stage gathers and reduces once a step: in UNSHARD, as `forward`, and behind the backward.
-[[nodiscard]] QuantisedMoves quantised_moves(const DataLayout& data, const MovedTypes& types, Bytes gathered,
-                                             Bytes reduced);
+// Of what actions gather and reduce, as weights and gradients of these types: blocks that come, and of gradients those
+// that go, and the sums of the first all-to-all. And of what a stage gathers and reduces once a step: in UNSHARD, as
+// `forward`, and behind the backward.
+[[nodiscard]] QuantisedMoves quantised_moves(const DataLayout& data, ElementType weights, ElementType gradients,
+                                             Bytes gathered, Bytes reduced);
 [[nodiscard]] QuantisedMoves quantised_once(const Plan& plan, const ComputeCost& stage);
 
 // A block with the times and the memory of what its actions gather and reduce: beside computing where the software

@@ -225,7 +225,8 @@ void require_quantised(const Plan& plan, const JsonValue& stages) {
   for (std::size_t stage = 0; stage < plan.costs.stages.size(); ++stage) {
     const ComputeCost& cost = plan.costs.stages[stage];
     const DataMoves& moves = cost.data_moves;
-    QuantisedMoves expected = quantised_moves(plan.layout.data, moved_types(plan), moves.gathered, moves.reduced);
+    QuantisedMoves expected = quantised_moves(plan.layout.data, plan.training.precision, plan.software.gradients,
+                                              moves.gathered, moves.reduced);
     expected += quantised_once(plan, cost);
     const std::int64_t rounded = of_block * (plan.split.layers[stage] + 2);
     const auto differ = [&](Bytes a, Bytes b) { return std::abs(a.value - b.value) > rounded; };
