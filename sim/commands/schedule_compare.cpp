@@ -18,6 +18,7 @@
 #include "common/schedule/weight_versions.hpp"
 #include "common/timeline/statistics.hpp"
 #include "sim/commands/describe.hpp"
+#include "sim/commands/schedule_input.hpp"
 #include "sim/commands/schedule_options.hpp"
 #include "sim/predict.hpp"
 
@@ -334,8 +335,7 @@ ExitStatus compare_on_scenario(const CompareOptions& options) {
 }
 
 bool is_scenario(const std::string& argument) {
-  const auto has_name = [&](const ScheduleEntry& entry) { return entry.name == argument; };
-  if (argument == "all" || std::ranges::any_of(schedule_entries(), has_name)) return false;
+  if (argument == "all" || is_registered(argument)) return false;
   return argument.ends_with(".yaml") || argument.ends_with(".yml") || std::filesystem::exists(argument);
 }
 

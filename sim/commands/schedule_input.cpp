@@ -27,10 +27,6 @@ constexpr std::array<Shape, 6> shape_options{{{"--ranks", &ShapeOptions::ranks},
                                               {"--group", &ShapeOptions::group},
                                               {"--update-every", &ShapeOptions::update_every}}};
 
-bool is_registered(const std::string& name) {
-  return std::ranges::any_of(schedule_entries(), [&](const ScheduleEntry& entry) { return entry.name == name; });
-}
-
 // "interleaved-1f1b, 4 chunks" is read as a scenario reads it, and says all but ranks and microbatches.
 ScheduleOptions with_description(ScheduleOptions options) {
   if (options.input.find(',') == std::string::npos) return options;
@@ -106,6 +102,10 @@ void add_alphabet(CLI::App& command, std::string& alphabet, const std::string& w
 std::optional<CsvAlphabet> alphabet_of(const std::string& text) {
   if (text.empty()) return std::nullopt;
   return text == "2024" ? CsvAlphabet::of_2024 : CsvAlphabet::today;
+}
+
+bool is_registered(const std::string& name) {
+  return std::ranges::any_of(schedule_entries(), [&](const ScheduleEntry& entry) { return entry.name == name; });
 }
 
 NamedSchedule schedule_of(const ScheduleOptions& options, const ShareTimes& times) {

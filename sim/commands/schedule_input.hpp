@@ -36,6 +36,9 @@ struct NamedSchedule {
   bool from_file = false;
 };
 
+// Whether the registry has this very name.
+[[nodiscard]] bool is_registered(const std::string& name);
+
 // A name of the registry is generated in the given shape; anything else that is a file is read, and what was noted on
 // the way goes to stderr. Throws InputError for a file that is not valid, and for a shape beside a file.
 // One that is made for times is made for `times`.
