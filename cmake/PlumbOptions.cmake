@@ -56,6 +56,16 @@ if(PLUMB_SANITIZE)
   endif()
 endif()
 
+# For code that no loop waits for: it compiles in two thirds of the time. Under address, g++ calls for each access what it
+# else writes out there: as much found, and half of the compiling.
+if(NOT PLUMB_SANITIZE)
+  set(PLUMB_COLD_OPTIONS $<$<NOT:$<CONFIG:Debug>>:-O1>)
+elseif(PLUMB_SANITIZE MATCHES "address" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  set(PLUMB_COLD_OPTIONS --param=asan-instrumentation-with-call-threshold=0)
+else()
+  set(PLUMB_COLD_OPTIONS)
+endif()
+
 if(PLUMB_FUZZ)
   if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
     message(FATAL_ERROR "PLUMB_FUZZ=ON needs clang: configure with -DCMAKE_CXX_COMPILER=clang++")

@@ -2,9 +2,9 @@
 include_guard()
 
 # plumb_unite(TARGET MOST [HOT FOLDER…]): at most MOST sources compile together. Those with compile options or definitions
-# of their own, or SKIP_UNITY_BUILD_INCLUSION, stay alone. With HOT, only those folders (from the project's, with what lies in them) are optimised as the
-# build type says: no loop waits for the rest, which compiles at -O1 in two thirds of the time. Called once a target has
-# all its sources.
+# of their own, or SKIP_UNITY_BUILD_INCLUSION, stay alone. With HOT, only those folders (from the project's, with what
+# lies in them) are compiled as the build type says, and the rest with PLUMB_COLD_OPTIONS. Called once a target has all
+# its sources.
 function(plumb_unite target most)
   cmake_parse_arguments(UNITE "" "" "HOT" ${ARGN})
   get_target_property(directory ${target} SOURCE_DIR)
@@ -29,7 +29,7 @@ function(plumb_unite target most)
   foreach(folder ${folders})
     set(options)
     if(UNITE_HOT)
-      set(options $<$<NOT:$<CONFIG:Debug>>:-O1>)
+      set(options ${PLUMB_COLD_OPTIONS})
       foreach(hot ${UNITE_HOT})
         cmake_path(IS_PREFIX hot ${folder} is_hot)
         if(is_hot)
