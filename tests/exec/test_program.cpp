@@ -75,6 +75,23 @@ TEST_CASE("run trains, checks and writes a timeline, on threads and on processes
   CHECK(timeline.ranks.size() == 2);
 }
 
+TEST_CASE("processes that divide each stage among them train, and pass the check") {
+  const auto wanted =
+      GENERATE(TinyPlan{.ranks = 1, .microbatches = 2, .tensor = 4, .sequence_parallel = true, .heads = 4},
+               TinyPlan{.schedule = "zb-h1", .shallow = true, .tensor = 2});
+  const TemporaryFolder folder;
+  const Plan made = tiny_plan(wanted);
+  const std::string plan = folder.write("plan.json", to_json(made));
+  const Ended ended = run(folder, {"run", plan, "--transport", "gloo", "--steps", "2", "--check", "--json"});
+  INFO(ended.out << ended.err);
+  REQUIRE(ended.status == 0);
+  const json result = json::parse(ended.out);
+  CHECK(result.at("passed") == true);
+  CHECK(result.at("layout") == describe(made.layout));
+  REQUIRE(result.at("ranks").size() == 4);
+  for (const json& rank : result.at("ranks")) CHECK(rank.at("traffic").at("tensor_bytes") > 0);
+}
+
 // GPipe sends all microbatches before the first comes back: what the peer has must be let go, over either transport.
 TEST_CASE("processes peak at the memory at which threads do") {
   const TemporaryFolder folder;

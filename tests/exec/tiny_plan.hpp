@@ -20,18 +20,22 @@ struct TinyPlan {
   std::string more_of_data = "";      // ", sharding: fsdp"
   // Of half as many layers, of the same kinds: where there are at most four stages.
   bool shallow = false;
+  int tensor = 1;  // ranks that divide each stage
+  bool sequence_parallel = false;
+  int heads = 2;  // of 16 hidden features
 };
 
 inline Plan tiny_plan(const TinyPlan& wanted) {
   const TemporaryFolder folder;
   const std::string path = folder.write(
       "tiny.yaml",
-      "model:\n  {name: tiny, vocabulary: 256, hidden: 16, heads: 2, ffn: 32, window: 8, tied_embeddings: " +
-          std::string(wanted.tied ? "true" : "false") + ",\n   experts: {count: 2, top_k: 1, ffn: 16}, layers: \"" +
+      "model:\n  {name: tiny, vocabulary: 256, hidden: 16, heads: " + std::to_string(wanted.heads) +
+          ", ffn: 32, window: 8, tied_embeddings: " + std::string(wanted.tied ? "true" : "false") +
+          ",\n   experts: {count: 2, top_k: 1, ffn: 16}, layers: \"" +
           (wanted.shallow ? "full/dense*2, sliding/moe, linear/dense" : "full/dense*4, sliding/moe*2, linear/dense*2") +
           "\"}\n"
           "cluster: {machine: local-cpu, ranks: " +
-          std::to_string(wanted.ranks * wanted.data) +
+          std::to_string(wanted.ranks * wanted.data * wanted.tensor) +
           "}\n"
           "training: {sequence: 16, global_batch: " +
           std::to_string(wanted.microbatches * wanted.data) + ", microbatch: 1, precision: fp32" +
@@ -39,7 +43,8 @@ inline Plan tiny_plan(const TinyPlan& wanted) {
           "}\n"
           "layout: {pipeline: " +
           std::to_string(wanted.ranks) + ", data: {degree: " + std::to_string(wanted.data) + wanted.more_of_data +
-          "}}\n" + "schedule: {name: " + wanted.schedule +
+          "}, tensor: {degree: " + std::to_string(wanted.tensor) + ", sequence_parallel: " +
+          (wanted.sequence_parallel ? "true" : "false") + "}}\n" + "schedule: {name: " + wanted.schedule +
           (wanted.schedule == "interleaved-1f1b" ? ", chunks: 2" : "") + "}\nsplit: uniform\n");
   const Scenario scenario = read_scenario(path);
   return make_plan(scenario,

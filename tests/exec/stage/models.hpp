@@ -3,6 +3,8 @@
 
 #include <array>
 #include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "common/model/model.hpp"
@@ -90,6 +92,15 @@ inline Model vit(int layers) {
 inline Model hybrid() {
   return model("hybrid", {layer(delta, swiglu_mlp), layer(sliding(16), shared_experts), layer(delta, experts),
                           layer(attention(4, 2, 8), swiglu_mlp)});
+}
+
+// Four key-value heads, so that four ranks can share them out.
+inline Model of_four(Model model) {
+  for (Layer& layer : model.layers) {
+    if (auto* attention = std::get_if<SoftmaxAttention>(&layer.mixer)) attention->kv_heads = 4;
+    if (auto* linear = std::get_if<GatedDelta>(&layer.mixer)) linear->key_heads = 4;
+  }
+  return model;
 }
 
 // Of so many layers; the hybrid of its four, one of each kind.
