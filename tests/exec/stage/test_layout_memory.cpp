@@ -5,6 +5,7 @@
 #include "common/layout/lane.hpp"
 #include "common/plan/host_memory.hpp"
 #include "tests/catch.hpp"
+#include "tests/common/schedule/shapes.hpp"
 #include "tests/exec/stage/counted_plan.hpp"
 #include "tests/exec/stage/models.hpp"
 #include "tests/exec/stage/pipelines.hpp"
@@ -22,6 +23,7 @@ struct Case {
   int data = 1;
   int microbatches = 4;
   Offload offload = {};
+  ElementType precision = ElementType::fp32;
 };
 
 constexpr std::int64_t sequence = 128;
@@ -37,7 +39,9 @@ Plan plan_of(const Case& shape) {
   Plan plan = test::training_plan({.model = small_model(),
                                    .schedule = shape.schedule,
                                    .ranks = shape.ranks,
+                                   .chunks = fewest_chunks(shape.schedule),
                                    .microbatches = shape.microbatches,
+                                   .precision = shape.precision,
                                    .data = shape.data,
                                    .tensor = shape.tensor,
                                    .sequence_parallel = shape.sequence_parallel});
@@ -51,8 +55,11 @@ Plan plan_of(const Case& shape) {
 
 }  // namespace
 
-TEST_CASE("every executed layout needs the memory that is predicted, within 5%") {
+// In bf16 LibTorch's norms on a host convert to fp32 and back: in the backward five values as wide as the hidden states
+// at a time, which no workspace counts. Of a model as narrow as this one they are a tenth of the peak.
+TEST_CASE("every executed layout needs the memory that is predicted, within 5%, in bf16 on a host within 10%") {
   const std::vector<Case> cases = {{"1f1b", 1, 1, false, 2},
+                                   {"1f1b", 1, 1, false, 4},
                                    {"1f1b", 1, 2},
                                    {"1f1b", 1, 4},
                                    {"1f1b", 1, 2, true},
@@ -62,19 +69,28 @@ TEST_CASE("every executed layout needs the memory that is predicted, within 5%")
                                    {"zb-h1", 2, 4, true},
                                    {"1f1b", 2, 2, false, 2},
                                    {"1f1b", 2, 2, true, 2},
+                                   {"zb-h1", 2, 2, false, 2},
+                                   {"zb-h1", 2, 2, true, 2},
+                                   {"interleaved-1f1b", 2, 1},
+                                   {"interleaved-1f1b", 2, 2},
+                                   {"interleaved-1f1b", 2, 2, true, 2},
                                    {"1f1b", 2, 1, false, 2, 4, {.optimizer = true}},
                                    {"zb-h1", 2, 1, false, 1, 4, {.optimizer = true}}};
-  for (const Case& shape : cases) {
+  const auto precision = GENERATE(ElementType::fp32, ElementType::bf16);
+  const double margin = precision == ElementType::bf16 ? 0.1 : 0.05;
+  for (Case shape : cases) {
+    shape.precision = precision;
     Plan plan = plan_of(shape);
     const std::vector<RankMemory> predicted = test::predicted_memory(plan, test::counted_blocks(plan));
     const test::TrainingRun run = test::train(plan, 1);
     for (std::size_t rank = 0; rank < run.peak.size(); ++rank) {
       const auto place = static_cast<std::size_t>(lane_of(plan.layout, static_cast<int>(rank)).pipeline_rank);
       const RankMemory& of = predicted[place];
-      INFO(plan.name << ", " << describe(plan.layout) << (shape.sequence_parallel ? ", sp" : "") << ", rank " << rank
-                     << ": predicted " << of.peak_bytes.value << ", measured " << run.peak[rank].value);
+      INFO(plan.name << ", " << describe(plan.layout) << (shape.sequence_parallel ? ", sp" : "")
+                     << (precision == ElementType::bf16 ? ", bf16" : "") << ", rank " << rank << ": predicted "
+                     << of.peak_bytes.value << ", measured " << run.peak[rank].value);
       CHECK(sum(of.peak.held) > (of.peak_bytes - sum(of.peak.held)));
-      CHECK(run.peak[rank] / of.peak_bytes == Approx(1.0).margin(0.05));
+      CHECK(run.peak[rank] / of.peak_bytes == Approx(1.0).margin(margin));
     }
   }
 }
