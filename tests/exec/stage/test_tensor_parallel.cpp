@@ -161,6 +161,29 @@ TEST_CASE("the check of a divided run notices one gradient that is a hundredth o
   }
 }
 
+// Of a few numbers, small beside all others, and what its summands leave when they have cancelled.
+TEST_CASE("the check of a divided run notices a decay's gradient that lacks one data-parallel rank's part") {
+  const auto precision = GENERATE(ElementType::fp32, ElementType::bf16);
+  const Plan plan = plan_of(of_four(test::hybrid()), {"1f1b", 1, 2, true, 2, 2}, precision);
+  const test::TrainingRun run = test::train(plan, 1);
+  REQUIRE(checked(plan, run).passed);
+  // Half of the batch alone, whose gradients are means over half as many tokens.
+  const test::TrainingRun part =
+      test::train(plan_of(of_four(test::hybrid()), {"1f1b", 1, 2, true, 1, 2}, precision), 1);
+  for (const std::string name : {"layers.0.linear.a_log", "layers.2.linear.a_log"}) {
+    test::TrainingRun changed = run;
+    for (std::size_t rank = 0; rank < changed.by_rank.size(); ++rank) {
+      std::vector<float>& values = changed.by_rank[rank].at(name);
+      values = part.by_rank[rank % 2].at(name);
+      for (float& value : values) value /= 2;
+    }
+    const CheckResult result = checked(plan, changed);
+    INFO(name << ": " << result.worst_tensor << " " << result.worst_error_ratio);
+    CHECK_FALSE(result.passed);
+    CHECK_THAT(result.problem, ContainsSubstring(name));
+  }
+}
+
 TEST_CASE("tensor groups give the same bits over gloo, and whatever the nesting of the mesh") {
   for (const Model& model : {of_four(test::gpt2(2, true)), of_four(test::hybrid())}) {
     for (const bool by_tokens : {false, true}) {
