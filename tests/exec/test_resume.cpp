@@ -77,11 +77,15 @@ TEST_CASE("a training of which a rank is killed resumes from its last checkpoint
   CHECK(answer.at("loss").back() == losses.back());
 }
 
+// Beside its steps: those behind the one that is saved have run, and are run again.
 TEST_CASE("a training that is killed while it saves takes the checkpoint before, and says what it removed") {
+  const bool beside = GENERATE(false, true);
+  CAPTURE(beside);
   const TemporaryFolder folder;
   const std::string plan = folder.write("plan.json", to_json(tiny_plan({})));
   const fs::path saved = folder / "saved";
-  const std::vector<std::string> words{"run", plan, "--save", saved.string(), "--log", folder / "log.jsonl"};
+  std::vector<std::string> words{"run", plan, "--save", saved.string(), "--log", folder / "log.jsonl"};
+  if (beside) words.emplace_back("--asynchronous-save");
   const auto with = [&](std::vector<std::string> more) {
     more.insert(more.begin(), words.begin(), words.end());
     return more;
@@ -116,17 +120,18 @@ TEST_CASE("a training that is killed while it saves takes the checkpoint before,
 
 TEST_CASE(
     "a training of which all ranks are killed at once, while it trains or saves, resumes from the last whole one") {
-  const bool while_saving = GENERATE(false, true);
-  CAPTURE(while_saving);
+  const auto [while_saving, beside] = GENERATE(table<bool, bool>({{false, false}, {true, false}, {true, true}}));
+  CAPTURE(while_saving, beside);
   const TemporaryFolder folder;
   const std::string plan = folder.write("plan.json", to_json(tiny_plan({.shallow = true})));
   const fs::path saved = folder / "saved";
   const auto with = [&](std::vector<std::string> more) {
-    const std::vector<std::string> words{"run",          plan,
-                                         "--save",       saved.string(),
-                                         "--resume",     "latest",
-                                         "--log",        folder / "log.jsonl",
-                                         "--save-every", while_saving ? "1" : "4"};
+    std::vector<std::string> words{"run",          plan,
+                                   "--save",       saved.string(),
+                                   "--resume",     "latest",
+                                   "--log",        folder / "log.jsonl",
+                                   "--save-every", while_saving ? "1" : "4"};
+    if (beside) words.emplace_back("--asynchronous-save");
     more.insert(more.begin(), words.begin(), words.end());
     return more;
   };
