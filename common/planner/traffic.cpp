@@ -6,8 +6,10 @@
 #include <utility>
 
 #include "common/block_cost/block_costs.hpp"
+#include "common/cost/gradient_buckets.hpp"
 #include "common/cost/of_others.hpp"
 #include "common/cost/shard_moves.hpp"
+#include "common/plan/data_parallel.hpp"
 #include "common/plan/plan_costs.hpp"
 #include "common/planner/stage_programs.hpp"
 #include "common/program/program_time.hpp"
@@ -133,7 +135,43 @@ std::vector<StageMoves> tensor_moves(const Plan& plan, Slice slice) {
   return all;
 }
 
+namespace {
+
+// Of sums in buckets: how long before a rank has nothing else to do the first bucket could start, as a run tells it.
+// Where the event begins with the backward (all ranks of a layout are simulated) it has that already.
+void add_beside(Timeline& timeline, const Plan& plan) {
+  const int count = stages(plan.schedule);
+  std::vector<bool> beside;
+  for (int stage = 0; stage < count; ++stage) {
+    const int data = data_degree(plan.layout, plan.schedule.rank_of_stage[static_cast<std::size_t>(stage)]);
+    beside.push_back(data > 1 && reduces_beside_backward(plan, stage));
+  }
+  if (std::ranges::find(beside, true) == beside.end()) return;
+  const std::vector<std::vector<BlockGradients>> made = gradients_in_backward(plan);
+  std::map<std::pair<int, int>, Seconds> begun;  // by rank and stage, its last action that makes gradients
+  std::vector<Event>& events = timeline.steps.front().events;
+  for (const Event& event : events) {
+    const ActionKind kind = event.action.kind;
+    if (kind != ActionKind::backward && kind != ActionKind::weight_gradient) continue;
+    Seconds& last = begun[{event.rank, event.action.stage}];
+    last = std::max(last, event.start);
+  }
+  for (Event& event : events) {
+    const auto stage = static_cast<std::size_t>(event.action.stage);
+    if (event.action.kind != ActionKind::reduce_gradient || !beside[stage]) continue;
+    const int rank = plan.schedule.rank_of_stage[stage];
+    const int group = reduction_placement(plan, has_stage_data(plan.layout) ? rank : 0).ranks;
+    const std::vector<FullBuckets> buckets = full_buckets(made[stage], bucket_bytes(plan.software, group));
+    const auto last = begun.find({event.rank, event.action.stage});
+    if (buckets.empty() || last == begun.end()) continue;
+    event.beside = std::max(event.start - last->second - buckets.front().ready, Seconds{});
+  }
+}
+
+}  // namespace
+
 void count_received(Timeline& timeline, const Plan& plan) {
+  add_beside(timeline, plan);
   std::vector<std::vector<StageMoves>> by_slice;  // one where all are alike
   if (plan.schedule.slice_tokens.empty()) {
     by_slice.push_back(tensor_moves(plan, slices_of(plan).front()));

@@ -1,6 +1,7 @@
 #include "common/timeline/statistics.hpp"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <optional>
 #include <utility>
@@ -57,8 +58,9 @@ Seconds overlap(const std::vector<Interval>& a, const std::vector<Interval>& b) 
 struct RankIntervals {
   std::vector<Interval> compute;
   std::vector<Interval> communication;
-  Seconds busy;   // in F, B, I, W and R
-  Interval span;  // of these
+  std::array<std::vector<Interval>, communication_uses.size()> by_use;  // of sums also what went beside the backward
+  Seconds busy;                                                         // in F, B, I, W and R
+  Interval span;                                                        // of these
   bool computes = false;
 };
 
@@ -81,6 +83,12 @@ std::map<PairOfRanks, Seconds> collective_starts(const StepTimeline& step) {
   return starts;
 }
 
+CommunicationUse use_of(ActionKind kind) {
+  if (track_of(kind) != Track::collective) return CommunicationUse::messages;
+  return kind == ActionKind::unshard || kind == ActionKind::reshard ? CommunicationUse::weights
+                                                                    : CommunicationUse::gradients;
+}
+
 std::vector<RankIntervals> rank_intervals(const StepTimeline& step, int ranks) {
   std::vector<RankIntervals> result(static_cast<std::size_t>(std::max(ranks, 0)));
   const std::map<PairOfRanks, Seconds> collectives = collective_starts(step);
@@ -94,10 +102,13 @@ std::vector<RankIntervals> rank_intervals(const StepTimeline& step, int ranks) {
     const Track track = track_of(event.action.kind);
     const std::optional<PairOfRanks> both = pair_of(event);
     if (track == Track::collective && both) interval.start = std::min(event.end, collectives.at(*both));
-    if (track == Track::compute)
+    if (track == Track::compute) {
       rank.compute.push_back(interval);
-    else if (track != Track::send)
+    } else if (track != Track::send) {
       rank.communication.push_back(interval);
+      rank.by_use[static_cast<std::size_t>(use_of(event.action.kind))].push_back(
+          {interval.start - event.beside, interval.end});
+    }
     if (!is_compute(event.action.kind)) continue;
     rank.busy += interval.end - interval.start;
     rank.span = rank.computes
@@ -132,6 +143,31 @@ StepStatistics step_statistics(const StepTimeline& step, int ranks) {
   statistics.bubble_makespan_fraction = fraction(step.duration - busy, step.duration);
   statistics.bubble_span_fraction = fraction(longest_span - busy, longest_span);
   return statistics;
+}
+
+std::string_view name_of(CommunicationUse use) {
+  switch (use) {
+    case CommunicationUse::gradients:
+      return "gradient sums";
+    case CommunicationUse::weights:
+      return "weight gathers";
+    case CommunicationUse::messages:
+      return "messages";
+  }
+  return "";
+}
+
+CommunicationTimes communication_times(const StepTimeline& step, int ranks) {
+  CommunicationTimes mean;
+  for (RankIntervals& rank : rank_intervals(step, ranks)) {
+    const std::vector<Interval> compute = merged(std::move(rank.compute));
+    for (std::size_t use = 0; use < mean.size(); ++use) {
+      const std::vector<Interval> intervals = merged(std::move(rank.by_use[use]));
+      mean[use].on_its_way += length(intervals) / static_cast<double>(ranks);
+      mean[use].hidden += overlap(compute, intervals) / static_cast<double>(ranks);
+    }
+  }
+  return mean;
 }
 
 std::vector<Seconds> exposure_uncertainty(const Timeline& timeline, const StepTimeline& step) {

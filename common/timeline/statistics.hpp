@@ -1,6 +1,9 @@
 // Where the time of a step went, from its events alone: the same formulas for predicted and for measured steps.
 #pragma once
 
+#include <array>
+#include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "common/timeline/timeline.hpp"
@@ -29,6 +32,28 @@ struct StepStatistics {
 // A collective is on its way from when the last of its ranks entered it: before, the others wait for that rank's
 // compute.
 [[nodiscard]] StepStatistics step_statistics(const StepTimeline& step, int ranks);
+
+// What ranks tell each other as actions of its own, by what it is for: sums of gradients (REDUCE_GRAD, REDUCE_TIED and
+// CLIP's norm), weights that are gathered (UNSHARD), and messages with evictions. What goes on within actions, for
+// tensor groups and for blocks whose weights or gradients are shared out, is in the times of these.
+enum class CommunicationUse : std::uint8_t { gradients, weights, messages };
+inline constexpr std::array communication_uses{CommunicationUse::gradients, CommunicationUse::weights,
+                                               CommunicationUse::messages};
+[[nodiscard]] std::string_view name_of(CommunicationUse use);  // "gradient sums", "weight gathers", "messages"
+
+// Of a rank: on its way to it or over it, sums in buckets from when their first bucket could start; and of that, while
+// the rank computes. The rest is exposed.
+struct CommunicationTime {
+  Seconds on_its_way = {};
+  Seconds hidden = {};
+  bool operator==(const CommunicationTime&) const = default;
+};
+[[nodiscard]] inline Seconds exposed(const CommunicationTime& time) { return time.on_its_way - time.hidden; }
+
+// At the place of each use, the mean of so many ranks: what several ranks of a layout took compares with a prediction
+// of one rank for each stage. Throws InputError for an event of another rank.
+using CommunicationTimes = std::array<CommunicationTime, communication_uses.size()>;
+[[nodiscard]] CommunicationTimes communication_times(const StepTimeline& step, int ranks);
 
 // Per rank, how much of its exposed time may have been idle or the reverse: when a message from another host was handed
 // over is known as well as the clocks of the hosts agree. The sum of the two is on the rank's own clock.

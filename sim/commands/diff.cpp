@@ -18,6 +18,7 @@
 #include "common/base/text.hpp"
 #include "common/cost/profile_noise.hpp"
 #include "common/timeline/diff/diff.hpp"
+#include "common/timeline/statistics.hpp"
 #include "common/timeline/trace/trace.hpp"
 #include "sim/commands/calibrations.hpp"
 #include "sim/commands/command.hpp"
@@ -46,6 +47,23 @@ std::vector<AxisOfBoth> traffic_of_both(const Timeline& predicted, const Timelin
   return {{"tensor", first->tensor, second->tensor},
           {"data", first->data, second->data},
           {"pipeline", first->pipeline, second->pipeline}};
+}
+
+// Of the median step of either file.
+struct CommunicationOfBoth {
+  CommunicationTimes first;
+  CommunicationTimes second;
+};
+CommunicationOfBoth communication_of_both(const Timeline& predicted, const Timeline& measured) {
+  return {communication_times(median_step(predicted), ranks_of(predicted)),
+          communication_times(median_step(measured), ranks_of(measured))};
+}
+
+// Whether blocks gather or reduce for themselves, within actions.
+bool moves_in_actions(const Timeline& timeline) {
+  return std::ranges::any_of(timeline.costs.stages, [](const ComputeCost& stage) {
+    return stage.data_moves.gathered > Bytes{} || stage.data_moves.reduced > Bytes{};
+  });
 }
 
 struct Verdict {
@@ -132,6 +150,39 @@ Json to_json(const std::vector<AxisOfBoth>& traffic) {
     json[axis.name] = {{"predicted_bytes", axis.first.value}, {"measured_bytes", axis.second.value}};
   }
   return json;
+}
+
+Json to_json(const CommunicationTime& time) {
+  return {{"on_its_way_s", time.on_its_way.value}, {"hidden_s", time.hidden.value}, {"exposed_s", exposed(time).value}};
+}
+
+Json to_json(const CommunicationOfBoth& communication) {
+  Json json = Json::object();
+  for (const CommunicationUse use : communication_uses) {
+    std::string key(name_of(use));
+    std::ranges::replace(key, ' ', '_');
+    const auto at = static_cast<std::size_t>(use);
+    json[key] = {{"predicted", to_json(communication.first[at])}, {"measured", to_json(communication.second[at])}};
+  }
+  return json;
+}
+
+void print(const CommunicationOfBoth& communication, const Sides& sides, bool more_in_actions) {
+  const auto hidden = [](const CommunicationTime& time) {
+    return time.on_its_way > Seconds{} ? percent_text(time.hidden / time.on_its_way) : "";
+  };
+  Table table{.header = {"on its way, mean of the ranks", sides.first, "hidden", sides.second, "hidden"}, .rows = {}};
+  for (const CommunicationUse use : communication_uses) {
+    const CommunicationTime& first = communication.first[static_cast<std::size_t>(use)];
+    const CommunicationTime& second = communication.second[static_cast<std::size_t>(use)];
+    if (first.on_its_way == Seconds{} && second.on_its_way == Seconds{}) continue;
+    table.rows.push_back({std::string(name_of(use)), to_text(first.on_its_way), hidden(first),
+                          to_text(second.on_its_way), hidden(second)});
+  }
+  if (table.rows.empty()) return;
+  std::cout << "\n" << to_text(table, colour_allowed(Stream::out));
+  std::cout << "  Hidden: while the rank itself computes. The rest is exposed.\n";
+  if (more_in_actions) std::cout << "  What blocks gather and reduce within F, B, I and W is in the times of these.\n";
 }
 
 void print(const std::vector<AxisOfBoth>& traffic, const Sides& sides) {
@@ -235,14 +286,17 @@ ExitStatus diff_command(const DiffOptions& options) {
   const Verdict verdict = judge(options, difference);
   const std::vector<std::string> remarks = remarks_on(predicted, measured, difference, options.calibrations);
   const std::vector<AxisOfBoth> traffic = traffic_of_both(predicted, measured);
+  const CommunicationOfBoth communication = communication_of_both(predicted, measured);
   if (options.json) {
     Json result = to_json(options, difference, sides, verdict, remarks);
     result["uneven_profile"] = has_noise_mark(predicted.costs.provenance);
     if (!traffic.empty()) result["received_by_axis"] = to_json(traffic);
+    result["communication"] = to_json(communication);
     std::cout << to_text(result);
   } else {
     print(difference, sides, verdict);
     print(traffic, sides);
+    print(communication, sides, moves_in_actions(predicted));
     print_verdict(options, verdict);
     for (const std::string& remark : remarks) std::cout << "\n" << remark << "\n";
   }

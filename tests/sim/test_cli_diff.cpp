@@ -37,7 +37,14 @@ TEST_CASE("diff adds up to the gap, and fails above a fraction with status 1") {
   const Json& received = difference["received_by_axis"]["pipeline"];
   CHECK(received["predicted_bytes"] == received["measured_bytes"]);
   CHECK(received["predicted_bytes"].get<double>() > 0);
-  CHECK_THAT(run_plumb(folder, command).out, ContainsSubstring("received by a rank"));
+  const Json& messages = difference["communication"]["messages"];
+  for (const char* side : {"predicted", "measured"}) {
+    const double on_its_way = messages[side]["on_its_way_s"];
+    CHECK(on_its_way > 0);
+    CHECK(messages[side]["hidden_s"].get<double>() + messages[side]["exposed_s"].get<double>() == Approx(on_its_way));
+  }
+  CHECK_THAT(run_plumb(folder, command).out,
+             ContainsSubstring("received by a rank") && ContainsSubstring("on its way, mean of the ranks"));
   const double gap = difference["measured_s"].get<double>() - difference["predicted_s"].get<double>();
   CHECK(gap > 0);
   CHECK(sum == Approx(gap));

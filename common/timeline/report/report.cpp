@@ -154,9 +154,10 @@ std::string pair_sections(const Pair& pair, const std::string& title, Seconds lo
   }
   text += "<section><h2>The ranks</h2>\n";
   for (const Timeline* timeline : shown) {
-    text += fmt::format("<h3>{} <span class=\"quiet\">{}</span></h3>\n<div class=\"scroll\">{}</div>",
+    text += fmt::format("<h3>{} <span class=\"quiet\">{}</span></h3>\n<div class=\"scroll\">{}{}</div>",
                         timeline->source == TimelineSource::predicted ? "Predicted" : "Measured",
-                        escaped(timeline->producer), html::rank_table(*timeline, median_step(*timeline)));
+                        escaped(timeline->producer), html::rank_table(*timeline, median_step(*timeline)),
+                        html::communication_table(*timeline, median_step(*timeline)));
   }
   return text + "</section>\n";
 }

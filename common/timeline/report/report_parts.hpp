@@ -23,6 +23,9 @@ namespace plumb::html {
 // Per rank: where the time went, what was received, who owns the memory.
 [[nodiscard]] std::string rank_table(const Timeline& timeline, const StepTimeline& step);
 
+// What went on between the ranks beside their own computing; empty where nothing did.
+[[nodiscard]] std::string communication_table(const Timeline& timeline, const StepTimeline& step);
+
 // One row a timeline.
 [[nodiscard]] std::string overview_table(const std::vector<Timeline>& timelines);
 

@@ -150,6 +150,22 @@ std::string rank_table(const Timeline& timeline, const StepTimeline& step) {
   return table + "</tbody></table>\n" + rank_legend(timeline, has_memory, scale);
 }
 
+std::string communication_table(const Timeline& timeline, const StepTimeline& step) {
+  const CommunicationTimes times = communication_times(step, ranks_of(timeline));
+  std::string rows;
+  for (const CommunicationUse use : communication_uses) {
+    const CommunicationTime& time = times[static_cast<std::size_t>(use)];
+    if (time.on_its_way == Seconds{}) continue;
+    rows += fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n", name_of(use),
+                        to_text(time.on_its_way), to_text(time.hidden), to_text(exposed(time)),
+                        percent_text(share(time.hidden, time.on_its_way)));
+  }
+  if (rows.empty()) return "";
+  return "<table class=\"ranks\"><thead><tr><th>between ranks, mean of them<th>on its way<th>hidden<th>exposed<th>part "
+         "hidden</tr></thead><tbody>\n" +
+         rows + "</tbody></table>\n";
+}
+
 namespace {
 
 std::string or_dash(const std::string& text) { return text.empty() ? "–" : text; }

@@ -39,6 +39,26 @@ TEST_CASE("ordered steps go by rank, start and action and end with the last even
   REQUIRE(step.events[3].rank == 1);
 }
 
+TEST_CASE("what goes on between ranks, and how much of it beside their computing, worked out by hand") {
+  // Rank 0: B 0–10, two messages 2–5 and 4–6 under it, buckets from 6 on, the rest of the sum 10–13; weights 13–15, of
+  // which F 14–16 hides the second half. Rank 1: B 0–10, behind it one sum; its send exposes nothing.
+  Event sum = event(ActionKind::reduce_gradient, 0, 10, 13);
+  sum.beside = {4};
+  const StepTimeline step =
+      ordered_step({event(ActionKind::backward, 0, 0, 10), event(ActionKind::receive_forward, 0, 2, 5),
+                    event(ActionKind::receive_backward, 0, 4, 6), sum, event(ActionKind::unshard, 0, 13, 15),
+                    event(ActionKind::forward, 0, 14, 16), event(ActionKind::backward, 1, 0, 10),
+                    event(ActionKind::send_forward, 1, 0, 1), event(ActionKind::reduce_gradient, 1, 10, 13)});
+  const CommunicationTimes times = communication_times(step, 2);
+  const auto of = [&](CommunicationUse use) { return times[static_cast<std::size_t>(use)]; };
+  REQUIRE(of(CommunicationUse::gradients) == CommunicationTime{.on_its_way = {5}, .hidden = {2}});
+  REQUIRE(of(CommunicationUse::weights) == CommunicationTime{.on_its_way = {1}, .hidden = {0.5}});
+  REQUIRE(of(CommunicationUse::messages) == CommunicationTime{.on_its_way = {2}, .hidden = {2}});
+  REQUIRE(exposed(of(CommunicationUse::gradients)) == Seconds{3});
+  REQUIRE(communication_times({}, 0) == CommunicationTimes{});
+  REQUIRE_THROWS_AS(communication_times(step, 1), InputError);
+}
+
 TEST_CASE("compute, exposed communication and idle of a step worked out by hand") {
   // Rank 0: F 0–2, then a message 4–7 and another 5–8, B 8–10. Rank 1: message 1–4 under F 0–3, B 4–6, optimizer 6–7.
   const StepTimeline step = ordered_step({
