@@ -3,6 +3,7 @@
 
 #include "common/schedule/generators/registry.hpp"
 #include "tests/catch.hpp"
+#include "tests/effort.hpp"
 #include "tests/sim/answers.hpp"
 #include "tests/sim/cli.hpp"
 
@@ -83,10 +84,12 @@ TEST_CASE("more chunks than any rank has are refused") {
 
 TEST_CASE("a schedule of millions of actions says on a terminal what it is at") {
   const auto begin = std::chrono::steady_clock::now();
-  const auto shown = on_terminal("schedule show interleaved-1f1b --ranks 64 --microbatches 1024 --chunks 12", "");
+  const std::string microbatches = std::to_string(plumb::testing::cases(1280));
+  const auto shown =
+      on_terminal("schedule show interleaved-1f1b --ranks 64 --chunks 12 --microbatches " + microbatches, "");
   const auto took = std::chrono::steady_clock::now() - begin;
   if (!shown) return;
-  CHECK_THAT(*shown, ContainsSubstring("64 ranks, 1024 microbatches, 12 stages per rank"));
+  CHECK_THAT(*shown, ContainsSubstring("64 ranks, " + microbatches + " microbatches, 12 stages per rank"));
   // Progress is shown after the first second, and the chart takes less than half of the time.
   if (took > std::chrono::seconds(4)) CHECK_THAT(*shown, ContainsSubstring("showing the schedule: "));
 }

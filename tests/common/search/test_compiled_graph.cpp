@@ -11,6 +11,7 @@
 #include "common/search/structure_cache.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/schedule/shapes.hpp"
+#include "tests/effort.hpp"
 
 using namespace plumb;
 
@@ -144,7 +145,7 @@ TEST_CASE("loops time longer schedules of uneven stages to the last bit, and per
   std::mt19937_64 random(11);
   const auto number = [&](int least, int most) { return std::uniform_int_distribution<int>(least, most)(random); };
   Seen seen;
-  for (int n = 0; n < 3000; ++n) {
+  for (int n = 0; n < static_cast<int>(testing::cases(3000)); ++n) {
     const std::vector<std::string> names = {"1f1b", "zb-h1", "eager-1f1b", "interleaved-1f1b", "gpipe"};
     Case of{.schedule = names[static_cast<std::size_t>(number(0, 4))],
             .ranks = number(1, 9),
@@ -159,9 +160,9 @@ TEST_CASE("loops time longer schedules of uneven stages to the last bit, and per
     }
     check_loop(of, random, seen);
   }
-  CHECK(seen.looped > 1000);
-  CHECK(seen.twice > 300);
-  CHECK(seen.left_out > 500);
+  CHECK(seen.looped > testing::found_in(1000));
+  CHECK(seen.twice > testing::found_in(300));
+  CHECK(seen.left_out > testing::found_in(500));
 }
 
 TEST_CASE("a schedule's moments are those of fewer microbatches, with what a loop adds of gpipe's") {

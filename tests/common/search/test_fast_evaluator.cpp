@@ -108,7 +108,7 @@ TEST_CASE("over random families of every schedule the fast way says what the who
 TEST_CASE("no split of a family is faster or smaller than its bounds, and some come near") {
   double nearest_time = 0;
   double nearest_memory = 0;
-  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+  for (std::uint64_t seed = 0; seed < cases(40); ++seed) {
     RandomFamilies random(seed + 1000);
     const Scenario scenario = random.scenario();
     const int layers = static_cast<int>(scenario.model.layers.size());

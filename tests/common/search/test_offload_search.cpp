@@ -5,6 +5,7 @@
 #include "tests/catch.hpp"
 #include "tests/common/plan/scenarios.hpp"
 #include "tests/common/search/random_scenarios.hpp"
+#include "tests/effort.hpp"
 
 using namespace plumb;
 using namespace plumb::testing;
@@ -38,7 +39,7 @@ Candidate found_in(const Scenario& scenario) {
 }  // namespace
 
 TEST_CASE("a search finds the best of all, offloaded only where memory asks for it") {
-  for (unsigned seed = 0; seed < 4; ++seed) {
+  for (unsigned seed = 0; seed < testing::cases(5); ++seed) {
     CAPTURE(seed);
     const Candidate roomy = found_in(with_offload_open(seed));
     CHECK_FALSE(offloads(roomy.plan.training.offload));

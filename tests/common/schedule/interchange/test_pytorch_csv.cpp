@@ -10,6 +10,7 @@
 #include "tests/catch.hpp"
 #include "tests/common/schedule/random_schedule.hpp"
 #include "tests/common/schedule/shapes.hpp"
+#include "tests/effort.hpp"
 
 using namespace plumb;
 
@@ -237,7 +238,7 @@ TEST_CASE("what cannot be read is quoted shortly and as text") {
 }
 
 TEST_CASE("a chain of very many ranks is read and checked") {
-  constexpr int ranks = 20'000;
+  constexpr int ranks = static_cast<int>(testing::cases(20'000));
   std::string text;
   for (int rank = 0; rank < ranks; ++rank) {
     text += std::to_string(rank) + "F0," + std::to_string(rank) + "B0\n";
