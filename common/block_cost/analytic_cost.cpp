@@ -143,36 +143,48 @@ void load_experts(std::vector<Operation>& operations, double load) {
 
 namespace {
 
-template <class IsLate>
-ParameterShare share_of(const BlockShapes& shapes, std::int64_t shards, const IsLate& is_late) {
+ParameterShare share_of(const std::vector<WeightOfRank>& weights, std::int64_t shards) {
   ParameterShare sum;
-  for (const Parameter& parameter : shapes.parameters) {
-    const std::int64_t elements = elements_of_rank(parameter, shapes.placed);
-    const std::int64_t part = largest_part(elements, shards);
-    sum.all += elements;
+  for (const WeightOfRank& weight : weights) {
+    const std::int64_t part = largest_part(weight.elements, shards);
+    sum.all += weight.elements;
     sum.stored += part;
-    if (parameter.frozen) continue;
-    sum.trained += elements;
+    if (!weight.trained) continue;
+    sum.trained += weight.elements;
     sum.updated += part;
-    (is_late(parameter) ? sum.late : sum.accumulated) += is_late(parameter) ? elements : part;
+    (weight.late ? sum.late : sum.accumulated) += weight.late ? weight.elements : part;
   }
   return sum;
 }
 
+std::vector<WeightOfRank> counted_weights(const BlockShapes& shapes) {
+  std::vector<WeightOfRank> weights;
+  for (const Parameter& parameter : shapes.parameters) {
+    weights.push_back({.elements = elements_of_rank(parameter, shapes.placed), .trained = !parameter.frozen});
+  }
+  return weights;
+}
+
 }  // namespace
 
+std::vector<WeightOfRank> weights_of_rank(const BlockWork& work, const Scenario& scenario) {
+  const std::vector<StepMove>& once = work.program.once;  // of tensor ranks
+  std::vector<WeightOfRank> weights = counted_weights(work.shapes);
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    const std::string& full = work.shapes.parameters[i].name;
+    const std::string_view name = without_layer_prefix(full);
+    const auto sums = [&](const StepMove& move) { return name == move.tensor || name == move.tensor + ".weight"; };
+    weights[i].late = (scenario.model.tied_embeddings && full == "embedding.weight") || std::ranges::any_of(once, sums);
+  }
+  return weights;
+}
+
 ParameterShare count_of_rank(const BlockShapes& shapes, std::int64_t shards) {
-  return share_of(shapes, shards, [](const Parameter&) { return false; });
+  return share_of(counted_weights(shapes), shards);
 }
 
 ParameterShare share_of_rank(const BlockWork& work, const Scenario& scenario) {
-  const std::vector<StepMove>& once = work.program.once;  // of tensor ranks
-  return share_of(work.shapes, state_shards(scenario.layout), [&](const Parameter& parameter) {
-    if (scenario.model.tied_embeddings && parameter.name == "embedding.weight") return true;
-    const std::string_view name = without_layer_prefix(parameter.name);
-    return std::ranges::any_of(
-        once, [&](const StepMove& move) { return name == move.tensor || name == move.tensor + ".weight"; });
-  });
+  return share_of(weights_of_rank(work, scenario), state_shards(scenario.layout));
 }
 
 namespace {

@@ -17,6 +17,15 @@ namespace plumb {
 // Experts that are chosen `load` times as often as the mean see so many more tokens.
 void load_experts(std::vector<Operation>& operations, double load);
 
+// A weight as one rank of a tensor group has it, before data-parallel ranks share it out.
+struct WeightOfRank {
+  std::int64_t elements = 0;
+  bool trained = true;
+  bool late = false;  // as ParameterShare has it
+};
+// Of the scenario's layout, in the order of the block's parameters.
+[[nodiscard]] std::vector<WeightOfRank> weights_of_rank(const BlockWork& work, const Scenario& scenario);
+
 // Parameters of one rank of a tensor group. So many data-parallel ranks update a part of each weight.
 [[nodiscard]] ParameterShare count_of_rank(const BlockShapes& shapes, std::int64_t shards = 1);
 

@@ -18,8 +18,10 @@ double in_gather(const DataLayout& data, ElementType type, double bytes) {
   return data.quantized_weights ? quantised(bytes, type, quantised_weight_bits) : bytes;
 }
 
-double in_reduction(const DataLayout& data, ElementType type, double bytes) {
-  return data.quantized_gradients > 0 ? quantised(bytes, type, quantised_gradient_bits) : bytes;
+// What travels of one weight or gradient, all parts of it.
+double travelling(const Layout& layout, ElementType type, Bytes whole, bool is_quantised, int bits) {
+  if (!is_quantised) return real(whole);
+  return real(quantised_in_parts(whole.value / element_bytes(type), state_shards(layout), bits));
 }
 
 }  // namespace
@@ -76,7 +78,8 @@ CollectivePlan ShardMoves::reduction(Bytes gradients) const {
 }
 
 double received_in_gather(const Layout& layout, ElementType type, Bytes weights) {
-  return of_others(in_gather(layout.data, type, real(weights)), state_shards(layout));
+  const bool is_quantised = layout.data.quantized_weights;
+  return of_others(travelling(layout, type, weights, is_quantised, quantised_weight_bits), state_shards(layout));
 }
 
 double received_in_second_gather(const Layout& layout, ElementType type, Bytes weights) {
@@ -85,7 +88,8 @@ double received_in_second_gather(const Layout& layout, ElementType type, Bytes w
 }
 
 double received_in_reduction(const Layout& layout, ElementType type, Bytes gradients) {
-  return of_others(in_reduction(layout.data, type, real(gradients)), state_shards(layout));
+  const bool is_quantised = layout.data.quantized_gradients > 0;
+  return of_others(travelling(layout, type, gradients, is_quantised, quantised_gradient_bits), state_shards(layout));
 }
 
 }  // namespace plumb

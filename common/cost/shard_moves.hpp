@@ -48,7 +48,8 @@ class ShardMoves {
 
 // Bytes that a rank receives, of whole weights or gradients: in F, or once a step; in R, and I or B; and where its
 // gradients are reduced. All but its own part, n ranks: (n−1)/n of what travels, also of two all-to-alls,
-// (k−1)/k + (n/k−1)/(n/k)/k.
+// (k−1)/k + (n/k−1)/(n/k)/k. Where the ranks' parts differ in size, the mean of all. Quantised parts end with a block
+// begun (block_quantisation.hpp): what travels quantised is asked for weight by weight, the rest may be summed before.
 [[nodiscard]] double received_in_gather(const Layout& layout, ElementType type, Bytes weights);
 [[nodiscard]] double received_in_second_gather(const Layout& layout, ElementType type, Bytes weights);
 [[nodiscard]] double received_in_reduction(const Layout& layout, ElementType type, Bytes gradients);

@@ -8,9 +8,9 @@
 #include "common/block_cost/block_costs.hpp"
 #include "common/cost/gradient_buckets.hpp"
 #include "common/cost/of_others.hpp"
-#include "common/cost/shard_moves.hpp"
 #include "common/plan/data_parallel.hpp"
 #include "common/plan/plan_costs.hpp"
+#include "common/planner/shard_traffic.hpp"
 #include "common/planner/stage_programs.hpp"
 #include "common/program/program_time.hpp"
 #include "common/program/program_traffic.hpp"
@@ -29,58 +29,54 @@ struct Received {
 };
 
 // What an action of a stage gathers and reduces for itself, and how much longer it takes for that.
-void add_data_moves(Received& sum, const Event& event, const Plan& plan) {
-  const DataMoves& moves = plan.costs.stages[static_cast<std::size_t>(event.action.stage)].data_moves;
-  const ElementType weights = plan.training.precision;
-  const double again = received_in_second_gather(plan.layout, weights, moves.gathered);
-  const double reduced = received_in_reduction(plan.layout, plan.software.gradients, moves.reduced);
-  switch (event.action.kind) {
+void add_data_moves(Received& sum, ActionKind kind, const ShardTraffic& traffic, const DataWaits& waits) {
+  switch (kind) {
     case ActionKind::forward:
-      sum.data += received_in_gather(plan.layout, weights, moves.gathered);
-      sum.data_time += moves.waits.forward;
+      sum.data += traffic.gathered;
+      sum.data_time += waits.forward;
       return;
     case ActionKind::recompute:
-      sum.data += again;
-      sum.data_time += moves.waits.recompute;
+      sum.data += traffic.gathered_again;
+      sum.data_time += waits.recompute;
       return;
     case ActionKind::input_gradient:
-      sum.data += again;
-      sum.data_time += moves.waits.input_gradient;
+      sum.data += traffic.gathered_again;
+      sum.data_time += waits.input_gradient;
       return;
     case ActionKind::weight_gradient:
-      sum.data += reduced;
-      sum.data_time += moves.waits.weight_gradient;
+      sum.data += traffic.reduced;
+      sum.data_time += waits.weight_gradient;
       return;
     case ActionKind::backward:
-      sum.data += again + reduced;
-      sum.data_time += moves.waits.backward;
+      sum.data += traffic.gathered_again + traffic.reduced;
+      sum.data_time += waits.backward;
       return;
     case ActionKind::unshard:
-      sum.data += received_in_gather(plan.layout, weights, event.bytes);
+      sum.data += traffic.unsharded;
       return;
     default:
       return;
   }
 }
 
-void add_message(Received& sum, const Event& event, const Plan& plan) {
+void add_message(Received& sum, const Event& event, const Plan& plan, const ShardTraffic& traffic) {
   const auto bytes = static_cast<double>(event.bytes.value);
+  const DataMoves& moves = plan.costs.stages[static_cast<std::size_t>(event.action.stage)].data_moves;
   if (event.action.kind == ActionKind::reduce_gradient) {
-    const auto stage = static_cast<std::size_t>(event.action.stage);
     if (state_shards(plan.layout) > 1) {  // a reduce-scatter, and an all-reduce of HSDP
-      const auto replicated = static_cast<double>(plan.costs.stages[stage].data_moves.replicated.value);
-      sum.data += received_in_reduction(plan.layout, plan.software.gradients, event.bytes) +
-                  2 * of_others(replicated, plan.layout.data.replicate);
+      const auto replicated = static_cast<double>(moves.replicated.value);
+      sum.data += traffic.reduced_once + 2 * of_others(replicated, plan.layout.data.replicate);
       return;
     }
-    const int ranks = data_degree(plan.layout, plan.schedule.rank_of_stage[stage]) * replicas(plan.schedule);
+    const int rank = plan.schedule.rank_of_stage[static_cast<std::size_t>(event.action.stage)];
+    const int ranks = data_degree(plan.layout, rank) * replicas(plan.schedule);
     const bool of_replicas_alone = ranks == replicas(plan.schedule);
     (of_replicas_alone ? sum.pipeline : sum.data) += 2 * of_others(bytes, ranks);
     return;
   }
   if (!is_receive(event.action.kind) && !is_eviction(event.action.kind) &&
       event.action.kind != ActionKind::reduce_tied) {
-    return add_data_moves(sum, event, plan);
+    return add_data_moves(sum, event.action.kind, traffic, moves.waits);
   }
   sum.pipeline += bytes;
   // Of one that was scattered its own part; those of the others of its tensor group are gathered.
@@ -178,10 +174,11 @@ void count_received(Timeline& timeline, const Plan& plan) {
   } else {
     for (const Slice& slice : slices_of(plan)) by_slice.push_back(tensor_moves(plan, slice));
   }
+  const std::vector<ShardTraffic> shards = shard_traffic(plan);
   std::vector<Received> received(timeline.ranks.size());
   for (const Event& event : timeline.steps.front().events) {
     Received& sum = received[static_cast<std::size_t>(event.rank)];
-    add_message(sum, event, plan);
+    add_message(sum, event, plan, shards[static_cast<std::size_t>(event.action.stage)]);
     const std::vector<StageMoves>& own = of_slice(by_slice, std::max(0, event.action.microbatch));
     const StageMoves& of_stage = own[static_cast<std::size_t>(event.action.stage)];
     const auto found = of_stage.find(event.action.kind);

@@ -16,9 +16,8 @@ kernels::QuantiseShape shape_of(std::size_t elements, int bits) {
   return {.count = static_cast<std::int64_t>(elements), .block = quantisation_block, .bits = bits};
 }
 
-// Without filling.
 std::size_t bytes_of_values(std::size_t elements, int bits) {
-  return (elements * static_cast<std::size_t>(bits) + 7) / 8;
+  return static_cast<std::size_t>(quantised_value_bytes(static_cast<std::int64_t>(elements), bits));
 }
 
 // As the kernels have them: whole ones.
@@ -34,8 +33,7 @@ struct Blocks {
 }  // namespace
 
 std::size_t quantised_size(std::size_t elements, int bits) {
-  const std::int64_t blocks = kernels::quantised_blocks(shape_of(elements, bits));
-  return bytes_of_values(elements, bits) + static_cast<std::size_t>(blocks) * sizeof(float);
+  return static_cast<std::size_t>(quantised_bytes(static_cast<std::int64_t>(elements), bits).value);
 }
 
 void quantise(std::span<const float> values, int bits, std::span<std::byte> into) {

@@ -49,6 +49,20 @@ TEST_CASE("a block of 128 elements has a byte, or half of one, for each, and fou
   CHECK(quantised(2 * 128 * 10, ElementType::bf16, quantised_gradient_bits) == 10 * (64 + 4));
 }
 
+TEST_CASE(
+    "a block that ends early has a whole scale, and of an odd number of int4 the last one has a byte of its own") {
+  CHECK(quantised_bytes(0, 8) == Bytes{0});
+  CHECK(quantised_bytes(1, 8) == Bytes{1 + 4});
+  CHECK(quantised_bytes(1, 4) == Bytes{1 + 4});
+  CHECK(quantised_bytes(128, 4) == Bytes{64 + 4});
+  CHECK(quantised_bytes(129, 8) == Bytes{129 + 2 * 4});
+  CHECK(quantised_bytes(129, 4) == Bytes{65 + 2 * 4});
+  // 2, 1, 1 and 1 of five; of three nothing for the last.
+  CHECK(quantised_in_parts(5, 4, 4) == Bytes{4 * (1 + 4)});
+  CHECK(quantised_in_parts(3, 4, 8) == Bytes{3 * (1 + 4)});
+  CHECK(quantised_in_parts(4 * 130, 4, 8) == Bytes{4 * (130 + 2 * 4)});
+}
+
 // Rings: of an all-gather 5 s, half of the latency, and 7/8 of the bytes at 4 shares of the NIC.
 TEST_CASE("without quantisation weights are gathered and gradients reduced over all ranks, as they are") {
   const Machine on = round_machine();
@@ -136,6 +150,44 @@ TEST_CASE("what a rank receives is the sum of the messages to it") {
     if (inside == 1) continue;
     layout.data.secondary_shard = inside;
     CHECK(received_in_second_gather(layout, ElementType::bf16, weights) == Approx((inside - 1) * 2 * part * machines));
+  }
+}
+
+// Message by message: from all others their part; of gradients from each of `inside` neighbours what all groups' ranks
+// in one's place will have, and from those ranks the own part.
+TEST_CASE("of parts that differ in size and end within a block, ranks receive the mean of all messages, to the byte") {
+  std::mt19937 random(11);
+  for (int round = 0; round < 200; ++round) {
+    const int inside = 1 + static_cast<int>(random() % 4);
+    const int groups = 1 + static_cast<int>(random() % 4);
+    const int all = inside * groups;
+    if (all == 1) continue;
+    const auto elements = static_cast<std::int64_t>(1 + random() % (round % 2 == 0 ? 64 : 5000));
+    CAPTURE(inside, groups, elements);
+    const auto bytes = [&](int part, int bits) {
+      const std::int64_t own = elements / all + (part < elements % all ? 1 : 0);
+      std::int64_t scales = 0;
+      for (std::int64_t begin = 0; begin < own; begin += 128) ++scales;
+      return 4 * scales + (bits == 8 ? own : own / 2 + own % 2);
+    };
+    std::int64_t gathered = 0;
+    std::int64_t reduced = 0;
+    for (int rank = 0; rank < all; ++rank) {
+      for (int other = 0; other < all; ++other) {
+        if (other != rank) gathered += bytes(other, 8);
+        const bool near = other != rank && other / inside == rank / inside;
+        for (int group = 0; near && group < groups; ++group) reduced += bytes(group * inside + rank % inside, 4);
+        if (other != rank && other % inside == rank % inside) reduced += bytes(rank, 4);
+      }
+    }
+    Layout layout;
+    layout.data = zero3(all);
+    layout.data.quantized_weights = true;
+    layout.data.quantized_gradients = inside;
+    CHECK(all * received_in_gather(layout, ElementType::bf16, {2 * elements}) ==
+          Approx(static_cast<double>(gathered)).epsilon(1e-12));
+    CHECK(all * received_in_reduction(layout, ElementType::fp32, {4 * elements}) ==
+          Approx(static_cast<double>(reduced)).epsilon(1e-12));
   }
 }
 

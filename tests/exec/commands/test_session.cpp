@@ -173,10 +173,10 @@ TEST_CASE("ranks that share out the optimizer's states train to the bits of thos
 }
 
 TEST_CASE("what ranks receive is what is predicted, whatever they share out") {
-  const std::string sharding =
-      GENERATE("zero2", "zero3", "fsdp, reshard_after_forward: false", "fsdp, reshard_after_forward: true",
-               "{kind: hsdp, shard: 2, replicate: 2}", "fsdp, reshard_after_forward: true, reduce: each_microbatch",
-               "zero3, secondary_shard: 2");
+  const std::string sharding = GENERATE(
+      "zero2", "zero3", "fsdp, reshard_after_forward: false", "fsdp, reshard_after_forward: true",
+      "{kind: hsdp, shard: 2, replicate: 2}", "fsdp, reshard_after_forward: true, reduce: each_microbatch",
+      "zero3, secondary_shard: 2", "zero++, secondary_shard: 2, reshard_after_forward: true, reduce: each_microbatch");
   const auto [pipeline, data, schedule] =
       GENERATE(table<int, int, const char*>({{1, 4, "1f1b"}, {2, 2, "zb-h1"}, {2, 2, "interleaved-1f1b"}}));
   const bool overlap = GENERATE(false, true);

@@ -4,7 +4,10 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "common/plan/plan_costs.hpp"
+#include "common/planner/planner.hpp"
 #include "tests/exec/stage/sharding/sharded_runs.hpp"
+#include "tests/exec/tiny_plan.hpp"
 
 using namespace plumb;
 using namespace plumb::exec;
@@ -173,6 +176,39 @@ TEST_CASE("ranks receive what the closed forms of the second copy and of int8 sa
     CHECK(step.received_in_data == Bytes{expected});
     CHECK(step.received_bytes == step.received_in_data);
   }
+}
+
+// Of widths of 17, parts differ by an element, of which a byte holds two: predicted is what ranks receive on average.
+// Of equal parts each rank receives that.
+TEST_CASE("all of ZeRO++ brings ranks what is predicted, to the byte, of a tied table or two, of equal parts or not") {
+  const auto [data, sharding] =
+      GENERATE(table<int, const char*>({{2, "zero3, quantized_weights: true, quantized_gradients: 2"},
+                                        {4, "zero3, quantized_weights: true, quantized_gradients: 4"},
+                                        {4, "zero++, secondary_shard: 2"}}));
+  const bool tied = GENERATE(false, true);
+  const bool uneven = GENERATE(false, true);
+  const std::string lora = GENERATE("", ", lora: {rank: 2}");
+  CAPTURE(data, sharding, tied, uneven, lora);
+  Plan plan = tiny_plan({.ranks = 1,
+                         .microbatches = 2,
+                         .tied = tied,
+                         .more_of_training = lora,
+                         .data = data,
+                         .more_of_data = std::string(", sharding: ") + sharding,
+                         .shallow = true,
+                         .heads = 4});
+  plan.model.vocabulary = uneven ? 257 : 256;
+  plan.model.hidden = uneven ? 17 : 16;
+  plan.boundary = plan_boundary(plan);
+  plan.costs = predicted_costs(plan);
+  const Outcome run = train(plan, 1);
+  const Bytes predicted = predict_by_path(plan).ranks.front().by_axis.value().data;
+  std::vector<Bytes> received;
+  for (const RankLog& log : run.logs.ranks.front()) received.push_back(log.steps.back().received_in_data);
+  REQUIRE(received.size() == static_cast<std::size_t>(data));
+  if (!uneven) CHECK(received == std::vector<Bytes>(received.size(), predicted));
+  const Bytes all = std::accumulate(received.begin(), received.end(), Bytes{});
+  CHECK(predicted.value == std::llround(static_cast<double>(all.value) / data));
 }
 
 TEST_CASE("a rank holds its part of the second copy all the time, and nothing more of it") {
