@@ -28,4 +28,9 @@ template <class Same>
   return first;
 }
 
+// Where equal layers are alike.
+[[nodiscard]] inline std::vector<std::size_t> first_equal(const std::vector<Layer>& layers) {
+  return first_equal(layers, [](std::size_t, std::size_t) { return true; });
+}
+
 }  // namespace plumb

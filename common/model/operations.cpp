@@ -151,7 +151,7 @@ Flops model_flops(const Model& model, std::int64_t sequence, std::int64_t sequen
     }
   };
   count(embedding_operations(model, context));
-  const std::vector<std::size_t> first = first_equal(model.layers, [](std::size_t, std::size_t) { return true; });
+  const std::vector<std::size_t> first = first_equal(model.layers);
   std::vector<std::vector<Operation>> of_block(first.size());
   for (std::size_t block = 1; block <= model.layers.size(); ++block) {
     if (first[block] == block) of_block[block] = layer_operations(model, block - 1, context);

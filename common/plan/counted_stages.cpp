@@ -14,7 +14,7 @@ std::vector<ComputeCost> counted_blocks(const Plan& plan) {
   const OperationContext context = operation_context(kernel_context(scenario));
   const std::vector<Layer>& layers = plan.model.layers;
   std::vector<ComputeCost> blocks;
-  const std::vector<std::size_t> first = first_equal(layers, [](std::size_t, std::size_t) { return true; });
+  const std::vector<std::size_t> first = first_equal(layers);
   for (std::size_t block = 0; block < first.size(); ++block) {
     if (first[block] < block) {
       blocks.push_back(blocks[first[block]]);

@@ -211,7 +211,8 @@ CollectivePlan gathering_of(const Plan& plan, Bytes gathered, const GroupPlaceme
   return shard_moves(plan, {.all = group}).gathering(gathered);
 }
 
-GroupPlacement reduction_placement(const Plan& plan, int rank) {
+GroupPlacement reduction_placement(const Plan& plan, int stage) {
+  const int rank = has_stage_data(plan.layout) ? plan.schedule.rank_of_stage[static_cast<std::size_t>(stage)] : 0;
   return shard_placement(plan.layout, plan.cluster, rank);
 }
 

@@ -18,11 +18,11 @@ void require_sharding_possible(const Plan& plan);
 // The same of what HSDP's copies add up: behind each sum within a copy, also of gradients that actions reduce.
 [[nodiscard]] bool sums_copies_beside_backward(const Plan& plan, int stage);
 
-// How the ranks of a pipeline rank's stage that reduce their gradients stand, of HSDP those of one copy. The reductions
-// of other stages that share ports with theirs count as if all ran at once, an upper bound: they nearly do where they
-// take long. With data degrees by stage those of other stages are not counted: all ranks of such a plan are simulated.
-// Else that of rank 0 is that of all.
-[[nodiscard]] GroupPlacement reduction_placement(const Plan& plan, int rank);
+// How the ranks that reduce a stage's gradients stand, of HSDP those of one copy. The reductions of other stages that
+// share ports with theirs count as if all ran at once, an upper bound: they nearly do where they take long. With data
+// degrees by stage those of other stages are not counted: all ranks of such a plan are simulated. Else that of the
+// first pipeline rank is that of all.
+[[nodiscard]] GroupPlacement reduction_placement(const Plan& plan, int stage);
 
 // Of the ranks that share one copy of the states, and of those that have the same part in HSDP's copies (alone, without
 // HSDP). Those of all stages count as if they ran at once.

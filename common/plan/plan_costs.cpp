@@ -307,8 +307,7 @@ std::vector<std::vector<BlockGradients>> gradients_in_backward(const Plan& plan)
 std::vector<CollectivePlan> planned_gathering(const Plan& plan, int stage) {
   const Bytes gathered = plan.costs.stages[static_cast<std::size_t>(stage)].gathered_bytes;
   if (gathered == Bytes{}) return {};
-  const int rank = has_stage_data(plan.layout) ? plan.schedule.rank_of_stage[static_cast<std::size_t>(stage)] : 0;
-  return {gathering_of(plan, gathered, reduction_placement(plan, rank))};
+  return {gathering_of(plan, gathered, reduction_placement(plan, stage))};
 }
 
 std::vector<StageReduction> planned_reductions(const Plan& plan) {
@@ -318,7 +317,7 @@ std::vector<StageReduction> planned_reductions(const Plan& plan) {
   std::vector<StageReduction> all;
   for (int stage = 0; stage < stages(plan.schedule); ++stage) {
     const auto at = static_cast<std::size_t>(stage);
-    if (apart) groups.data = {.all = reduction_placement(plan, plan.schedule.rank_of_stage[at])};
+    if (apart) groups.data = {.all = reduction_placement(plan, stage)};
     all.push_back(reduction_of(plan, made[at], plan.costs.stages[at].data_moves.replicated, stage, groups));
   }
   return all;

@@ -224,6 +224,7 @@ Timeline predicted_timeline(const Plan& plan, const Schedule& lowered, const Sch
   timeline.ranks = std::move(predicted.ranks);
   timeline.steps.push_back(std::move(predicted.step));
   timeline.memory = std::move(predicted.memory);
+  tell_beside(timeline, plan);
   count_received(timeline, plan);
   return timeline;
 }

@@ -62,7 +62,7 @@ std::vector<WeightOfRank> table_of_head(const Plan& plan) {
 std::vector<ShardTraffic> of_blocks(const Plan& plan) {
   const Scenario scenario = scenario_of(plan);
   std::vector<ShardTraffic> blocks;
-  for (const std::size_t first : first_equal(plan.model.layers, [](std::size_t, std::size_t) { return true; })) {
+  for (const std::size_t first : first_equal(plan.model.layers)) {
     blocks.push_back(first < blocks.size()
                          ? blocks[first]
                          : of_weights(weights_of_rank(*work_of_block(scenario, first), scenario), plan));

@@ -131,11 +131,7 @@ std::vector<StageMoves> tensor_moves(const Plan& plan, Slice slice) {
   return all;
 }
 
-namespace {
-
-// Of sums in buckets: how long before a rank has nothing else to do the first bucket could start, as a run tells it.
-// Where the event begins with the backward (all ranks of a layout are simulated) it has that already.
-void add_beside(Timeline& timeline, const Plan& plan) {
+void tell_beside(Timeline& timeline, const Plan& plan) {
   const int count = stages(plan.schedule);
   std::vector<bool> beside;
   for (int stage = 0; stage < count; ++stage) {
@@ -155,8 +151,7 @@ void add_beside(Timeline& timeline, const Plan& plan) {
   for (Event& event : events) {
     const auto stage = static_cast<std::size_t>(event.action.stage);
     if (event.action.kind != ActionKind::reduce_gradient || !beside[stage]) continue;
-    const int rank = plan.schedule.rank_of_stage[stage];
-    const int group = reduction_placement(plan, has_stage_data(plan.layout) ? rank : 0).ranks;
+    const int group = reduction_placement(plan, event.action.stage).ranks;
     const std::vector<FullBuckets> buckets = full_buckets(made[stage], bucket_bytes(plan.software, group));
     const auto last = begun.find({event.rank, event.action.stage});
     if (buckets.empty() || last == begun.end()) continue;
@@ -164,10 +159,7 @@ void add_beside(Timeline& timeline, const Plan& plan) {
   }
 }
 
-}  // namespace
-
 void count_received(Timeline& timeline, const Plan& plan) {
-  add_beside(timeline, plan);
   std::vector<std::vector<StageMoves>> by_slice;  // one where all are alike
   if (plan.schedule.slice_tokens.empty()) {
     by_slice.push_back(tensor_moves(plan, slices_of(plan).front()));

@@ -25,12 +25,16 @@ using StageMoves = std::map<ActionKind, ActionMoves>;
 // read_plan). Throws InputError as place_block.
 [[nodiscard]] std::vector<StageMoves> tensor_moves(const Plan& plan, Slice slice);
 
+// Writes the `beside` of sums in buckets: how long before a rank has nothing else to do the first bucket could start,
+// as a run tells it. Where the event begins with the backward (all ranks of a layout are simulated) it has that
+// already. The timeline as for count_received.
+void tell_beside(Timeline& timeline, const Plan& plan);
+
 // Writes each rank's `received_bytes` and `by_axis` from the events of the timeline's step: of a message its bytes, and
 // of one that was scattered what the tensor group gathers; of a sum over P data-parallel ranks and replicas of the
 // pipeline 2(P−1)/P of the gradients' (a ring's), the pipeline's where replicas alone take part; where n ranks share
 // one copy of the states (n−1)/n of all that is gathered and of all that is reduced, once a step or in each action, and
-// 2(R−1)/R of the own part over R copies of HSDP; of an action the moves of its stage. And of each sum in buckets how
-// long before it the first bucket could start. The timeline is one of the plan,
+// 2(R−1)/R of the own part over R copies of HSDP; of an action the moves of its stage. The timeline is one of the plan,
 // of at least one step, with all its ranks. Throws InputError as place_block.
 void count_received(Timeline& timeline, const Plan& plan);
 

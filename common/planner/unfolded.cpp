@@ -253,6 +253,7 @@ Timeline unfolded_timeline(const Plan& plan, std::string_view engine, const RunG
     }
   }
   timeline.steps.push_back(ordered_step(std::move(events)));
+  tell_beside(timeline, plan);
   count_received(timeline, plan);
   return timeline;
 }
