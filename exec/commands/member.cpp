@@ -291,13 +291,13 @@ SessionLogs run_member(const std::vector<PreparedPlan>& plans, const SessionOpti
   // They outlive the handlers below: this rank's reason is told before its connections close.
   std::unique_ptr<Device> device = make_host_device();
   std::unique_ptr<Transport> transport;
+  std::optional<SignalWatch> signals;  // caught while the log is left, too: a signal may follow a stop of the store
   try {
     if (member.launcher != "plumb-exec") {  // which has looked before it started this rank
       require_files_of_ranks(plans, options, {member.rank}, hosted ? HostsStore::rank : HostsStore::another);
     }
     await_all(*store, options, member);
     transport = make_gloo_transport(gloo_options(options, member, work, watchdog), store);
-    std::optional<SignalWatch> signals;
     if (host.watches_signals) signals.emplace([&](const std::string& reason) { running.abort(reason); });
     if (member.launcher != "plumb-exec") {  // which has looked before it started this rank
       require_fit(plans, options, ranks_of_host(member, environment_variable), host);

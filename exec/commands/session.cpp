@@ -194,7 +194,7 @@ LauncherEnd run_launcher(const std::vector<PreparedPlan>& plans, const SessionOp
                                              .store_port = store->port(),
                                              .program = {},
                                              .arguments = {},
-                                             .told_to_end = [&] { return !signals.reason().empty(); },
+                                             .told_to_end = [&] { return signals.times(); },
                                              .before_ending = look});
   if (const std::string told = signals.reason(); !told.empty()) {
     if (store->find(all_trained)) {

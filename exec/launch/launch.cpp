@@ -21,6 +21,7 @@ using namespace std::chrono_literals;
 
 std::atomic<int> caught_signal = 0;
 std::atomic<bool> was_caught = false;
+std::atomic<int> caught_times = 0;
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free,
               "a signal handler writes them");
 
@@ -29,6 +30,7 @@ void remember_signal(int signal) {
   int none = 0;
   caught_signal.compare_exchange_strong(none, signal);
   was_caught = true;
+  ++caught_times;
 }
 
 std::string reason_to_end() {
@@ -118,6 +120,7 @@ SignalWatch::SignalWatch(std::function<void(const std::string& reason)> on_signa
   if (!keeps_caught) {
     caught_signal = 0;
     was_caught = false;
+    caught_times = 0;
   }
   state_->on_signal = std::move(on_signal);
   struct sigaction action = {};
@@ -129,6 +132,8 @@ SignalWatch::SignalWatch(std::function<void(const std::string& reason)> on_signa
 }
 
 std::string SignalWatch::reason() const { return reason_to_end(); }
+
+int SignalWatch::times() const { return caught_times; }
 
 Stop SignalWatch::stop() const { return {&was_caught, std::nullopt}; }
 

@@ -37,6 +37,8 @@ class SignalWatch {
 
   // Of the signal that came first, at once; empty: none did.
   [[nodiscard]] std::string reason() const;
+  // So many came: who sends a second one does not want to wait.
+  [[nodiscard]] int times() const;
   // Ended by the signal, at once.
   [[nodiscard]] Stop stop() const;
 

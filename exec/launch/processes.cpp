@@ -132,7 +132,8 @@ ProcessesEnd run_as_processes(const ProcessOptions& options) {
   while (processes.any()) {
     std::vector<RankEnd> ends = processes.poll();
     std::stable_sort(ends.begin(), ends.end(), [](const RankEnd& a, const RankEnd& b) { return a.signal > b.signal; });
-    const bool tell = !told && options.told_to_end && options.told_to_end();
+    const int times_told = options.told_to_end ? options.told_to_end() : 0;
+    const bool tell = !told && times_told > 0;
     for (const RankEnd& end : ends) {
       if (end.rank == 0 && end.exit_status == 1) result.answer = 1;
       // What ends after SIGTERM ends because of it.
@@ -142,10 +143,11 @@ ProcessesEnd run_as_processes(const ProcessOptions& options) {
       told = true;
       if (options.before_ending) options.before_ending();
       processes.send(SIGTERM);
+      const Seconds grace = tell ? options.grace_when_told : options.grace;
       kill_at = std::chrono::steady_clock::now() +
-                std::chrono::milliseconds(static_cast<std::int64_t>(options.grace.value * 1e3));
+                std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::duration<double>(grace.value));
     }
-    if (std::chrono::steady_clock::now() > kill_at) processes.send(SIGKILL);
+    if (times_told > 1 || std::chrono::steady_clock::now() > kill_at) processes.send(SIGKILL);
     if (ends.empty()) std::this_thread::sleep_for(look_every);
   }
   return result;

@@ -21,8 +21,9 @@ struct ProcessOptions {
   int store_port = 0;                        // the ranks find the run's store there, on this host
   std::string program;                       // empty: this program …
   std::vector<std::string> arguments;        // … empty: with the same arguments
-  Seconds grace{3};                          // between SIGTERM and SIGKILL
-  std::function<bool()> told_to_end = {};    // looked at all the time: true ends all ranks
+  Seconds grace{3};                          // between SIGTERM and SIGKILL, where a rank has failed
+  Seconds grace_when_told{30};               // where all were told to end: they still write what they have
+  std::function<int()> told_to_end = {};     // looked at all the time, how often: once ends all ranks, twice at once
   std::function<void()> before_ending = {};  // called once, before ranks are told to end
 };
 

@@ -1,5 +1,7 @@
 // The program as its users meet it: options, exit statuses, files, and what happens when a rank dies.
 #include <algorithm>
+#include <array>
+#include <chrono>
 #include <csignal>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -171,9 +173,7 @@ TEST_CASE("Ctrl-C stops cleanly, with status 3, and the whole steps until then a
 TEST_CASE("Ctrl-C while a single device checks the run ends with status 3, and the run's results are there") {
   const std::string transport = GENERATE("local", "gloo");
   const TemporaryFolder folder;
-  // A launcher gives its ranks three seconds to end; threads have as long as they take.
-  const int microbatches = transport == "local" ? 256 : 64;
-  const std::string plan = folder.write("plan.json", to_json(tiny_plan({.microbatches = microbatches})));
+  const std::string plan = folder.write("plan.json", to_json(tiny_plan({.microbatches = 256})));
   Running running(folder, {"run", plan, "--transport", transport, "--warm-up", "0", "--steps", "1", "--check", "-o",
                            folder / "measured.json"});
   const bool threads = transport == "local";
@@ -191,6 +191,27 @@ TEST_CASE("Ctrl-C while a single device checks the run ends with status 3, and t
   CHECK(ended.err.find("interrupted") == ended.err.rfind("interrupted"));
   CHECK_THAT(ended.out, ContainsSubstring("median step") && !ContainsSubstring("check:"));
   CHECK(read_timeline(folder / "measured.json").steps.size() == 1);
+}
+
+// They hear of the end through the store first, and of the signal while they leave there what they have.
+TEST_CASE("an interrupted run's results are there though its ranks get one signal after the other") {
+  const TemporaryFolder folder;
+  Running running(folder, {"run", write_slow_plan(folder, 2, 16), "--emulate", "--transport", "gloo", "--steps",
+                           "100000", "-o", folder / "measured.json"});
+  wait_until([&] { return ("\n" + running.told()).find("\nstep ") != std::string::npos; });
+  const std::array ranks{running.rank_process(0), running.rank_process(1)};
+  ::kill(running.pid(), SIGINT);
+  for (const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(400); std::chrono::steady_clock::now() < end;) {
+    for (const int rank : {0, 1}) {
+      if (running.rank_process(rank) == ranks[static_cast<std::size_t>(rank)]) {
+        ::kill(ranks[static_cast<std::size_t>(rank)], SIGTERM);
+      }
+    }
+  }
+  const Ended ended = running.wait();
+  INFO(ended.err);
+  CHECK(ended.status == 3);
+  CHECK_THAT(ended.out, ContainsSubstring("median step"));
 }
 
 TEST_CASE("Ctrl-C while ranks still start is a Ctrl-C, not a rank that was killed") {

@@ -49,12 +49,27 @@ TEST_CASE("when one rank dies the others are ended, and it is the one that is na
 
 TEST_CASE("told to end, all ranks end, and none of them failed") {
   const auto start = std::chrono::steady_clock::now();
-  const auto told = [&] { return std::chrono::steady_clock::now() - start > std::chrono::milliseconds(200); };
+  const auto told = [&] { return std::chrono::steady_clock::now() - start > std::chrono::milliseconds(200) ? 1 : 0; };
   const ProcessesEnd end = run_as_processes({.ranks = 2,
                                              .store_port = 4711,
                                              .program = "/bin/sh",
                                              .arguments = {"sh", "-c", "exec sleep 3600"},
                                              .told_to_end = told});
+  CHECK(end.failures.empty());
+}
+
+TEST_CASE("told to end twice, ranks that ignore SIGTERM are killed at once, not after the grace time") {
+  const auto start = std::chrono::steady_clock::now();
+  const auto told = [&] {
+    return static_cast<int>((std::chrono::steady_clock::now() - start) / std::chrono::milliseconds(200));
+  };
+  const ProcessesEnd end =
+      run_as_processes({.ranks = 2,
+                        .store_port = 4711,
+                        .program = "/bin/sh",
+                        .arguments = {"sh", "-c", "trap '' TERM; while :; do sleep 0.05; done"},
+                        .grace_when_told = {3600},  // the test ends before: ctest's limit would not
+                        .told_to_end = told});
   CHECK(end.failures.empty());
 }
 
