@@ -24,7 +24,7 @@ Seconds faster(Seconds time, Seconds kept, double factor) {
 ActionTimes faster(const ActionTimes& times, const StageMoves& moves, const DataWaits& waits, double factor) {
   const auto moved = [&](ActionKind kind) {
     const auto found = moves.find(kind);
-    return found == moves.end() ? Seconds{} : found->second.time;
+    return found == moves.end() ? Seconds{} : exposed(found->second.time);
   };
   const Seconds in_forward = moved(ActionKind::forward) + waits.forward;
   const Seconds in_input = moved(ActionKind::input_gradient) + waits.input_gradient;
@@ -52,7 +52,8 @@ ComputeCost faster(const Plan& own, const std::vector<std::vector<StageMoves>>& 
   const auto once = moves.find(ActionKind::optimizer_step);
   const int rank = rank_in_replica(own.schedule, 0, stage);
   const Seconds kept = own.software.step_overhead / static_cast<double>(stages_of_rank(own.schedule, rank).size());
-  cost.optimizer = faster(cost.optimizer, kept + (once == moves.end() ? Seconds{} : once->second.time), factor);
+  cost.optimizer =
+      faster(cost.optimizer, kept + (once == moves.end() ? Seconds{} : exposed(once->second.time)), factor);
   return cost;
 }
 

@@ -24,32 +24,39 @@ struct Received {
   double tensor = 0;
   double data = 0;
   double pipeline = 0;
-  Seconds tensor_time = {};
-  Seconds data_time = {};
+  CommunicationTime tensor_within = {};
+  CommunicationTime data_within = {};
 };
 
+// So long all of it, of which an action waits for a part.
+CommunicationTime hidden_but(Seconds all, Seconds waits) {
+  return {.on_its_way = all, .hidden = std::max(all - waits, Seconds{})};
+}
+
 // What an action of a stage gathers and reduces for itself, and how much longer it takes for that.
-void add_data_moves(Received& sum, ActionKind kind, const ShardTraffic& traffic, const DataWaits& waits) {
+void add_data_moves(Received& sum, ActionKind kind, const ShardTraffic& traffic, const DataMoves& moves) {
+  const DataWaits& waits = moves.waits;
+  const Seconds again = gathering_again(moves);
   switch (kind) {
     case ActionKind::forward:
       sum.data += traffic.gathered;
-      sum.data_time += waits.forward;
+      sum.data_within += hidden_but(moves.gathering, waits.forward);
       return;
     case ActionKind::recompute:
       sum.data += traffic.gathered_again;
-      sum.data_time += waits.recompute;
+      sum.data_within += hidden_but(again, waits.recompute);
       return;
     case ActionKind::input_gradient:
       sum.data += traffic.gathered_again;
-      sum.data_time += waits.input_gradient;
+      sum.data_within += hidden_but(again, waits.input_gradient);
       return;
     case ActionKind::weight_gradient:
       sum.data += traffic.reduced;
-      sum.data_time += waits.weight_gradient;
+      sum.data_within += hidden_but(moves.reducing, waits.weight_gradient);
       return;
     case ActionKind::backward:
       sum.data += traffic.gathered_again + traffic.reduced;
-      sum.data_time += waits.backward;
+      sum.data_within += hidden_but(again + moves.reducing, waits.backward);
       return;
     case ActionKind::unshard:
       sum.data += traffic.unsharded;
@@ -76,7 +83,7 @@ void add_message(Received& sum, const Event& event, const Plan& plan, const Shar
   }
   if (!is_receive(event.action.kind) && !is_eviction(event.action.kind) &&
       event.action.kind != ActionKind::reduce_tied) {
-    return add_data_moves(sum, event.action.kind, traffic, moves.waits);
+    return add_data_moves(sum, event.action.kind, traffic, moves);
   }
   sum.pipeline += bytes;
   // Of one that was scattered its own part; those of the others of its tensor group are gathered.
@@ -113,11 +120,11 @@ std::vector<StageMoves> tensor_moves(const Plan& plan, Slice slice) {
         }
         for (const Phase phase : pass.phases) {
           sum.received += of_phase(traffic, phase);
-          if (phase == Phase::forward) sum.time += times.forward_moves;
-          if (phase == Phase::input_gradient) sum.time += times.input_gradient_moves;
-          if (phase == Phase::weight_gradient) sum.time += times.weight_gradient_moves;
+          if (phase == Phase::forward) sum.time.on_its_way += times.forward_moves;
+          if (phase == Phase::input_gradient) sum.time.on_its_way += times.input_gradient_moves;
+          if (phase == Phase::weight_gradient) sum.time.on_its_way += times.weight_gradient_moves;
         }
-        if (pass.phases.size() > 1) sum.time -= times.hidden;
+        if (pass.phases.size() > 1) sum.time.hidden += times.hidden;
       }
     }
     ActionMoves& once = all[stage][ActionKind::optimizer_step];
@@ -126,7 +133,7 @@ std::vector<StageMoves> tensor_moves(const Plan& plan, Slice slice) {
     }
     const Bytes summands = plan.costs.stages[stage].tensor_gradient_bytes;
     if (summands == Bytes{}) continue;
-    once.time = collective_time(machine, Collective::all_reduce, static_cast<double>(summands.value), group);
+    once.time.on_its_way = collective_time(machine, Collective::all_reduce, static_cast<double>(summands.value), group);
   }
   return all;
 }
@@ -176,15 +183,15 @@ void count_received(Timeline& timeline, const Plan& plan) {
     const auto found = of_stage.find(event.action.kind);
     if (found == of_stage.end()) continue;
     sum.tensor += found->second.received;
-    sum.tensor_time += found->second.time;
+    sum.tensor_within += found->second.time;
   }
   const auto bytes = [](double amount) { return Bytes{std::llround(amount)}; };
   for (std::size_t rank = 0; rank < received.size(); ++rank) {
-    const auto& [tensor, data, pipeline, tensor_time, data_time] = received[rank];
+    const auto& [tensor, data, pipeline, tensor_within, data_within] = received[rank];
     timeline.ranks[rank].received_bytes = bytes(tensor + data + pipeline);
     timeline.ranks[rank].by_axis = {
-        .tensor = bytes(tensor), .data = bytes(data), .pipeline = bytes(pipeline), .tensor_time = tensor_time};
-    if (data_time > Seconds{}) timeline.ranks[rank].by_axis->data_time = data_time;
+        .tensor = bytes(tensor), .data = bytes(data), .pipeline = bytes(pipeline), .tensor_within = tensor_within};
+    if (data_within.on_its_way > Seconds{}) timeline.ranks[rank].by_axis->data_within = data_within;
   }
 }
 

@@ -11,11 +11,11 @@
 
 namespace plumb {
 
-// Of the collectives of tensor parallelism in one action: bytes that a rank receives, and how long it does nothing
-// else.
+// Of the collectives of tensor parallelism in one action: bytes that a rank receives, and how long they take; exposed
+// is for how long the rank does nothing else.
 struct ActionMoves {
   double received = 0;
-  Seconds time = {};
+  CommunicationTime time = {};
   bool operator==(const ActionMoves&) const = default;
 };
 // Of one stage, in one slice of a microbatch, those of the programs of its blocks; what comes once a step counts with

@@ -153,18 +153,31 @@ std::string_view name_of(CommunicationUse use) {
       return "weight gathers";
     case CommunicationUse::messages:
       return "messages";
+    case CommunicationUse::data_within:
+      return "gathers and sums within actions";
+    case CommunicationUse::tensor_within:
+      return "tensor groups within actions";
   }
   return "";
 }
 
-CommunicationTimes communication_times(const StepTimeline& step, int ranks) {
+CommunicationTimes communication_times(const Timeline& timeline, const StepTimeline& step) {
+  const int ranks = ranks_of(timeline);
   CommunicationTimes mean;
+  const auto add = [&](CommunicationUse use, const CommunicationTime& time) {
+    mean[static_cast<std::size_t>(use)] +=
+        {time.on_its_way / static_cast<double>(ranks), time.hidden / static_cast<double>(ranks)};
+  };
+  for (const RankSummary& rank : timeline.ranks) {
+    if (!rank.by_axis) continue;
+    add(CommunicationUse::data_within, rank.by_axis->data_within.value_or(CommunicationTime{}));
+    add(CommunicationUse::tensor_within, rank.by_axis->tensor_within.value_or(CommunicationTime{}));
+  }
   for (RankIntervals& rank : rank_intervals(step, ranks)) {
     const std::vector<Interval> compute = merged(std::move(rank.compute));
-    for (std::size_t use = 0; use < mean.size(); ++use) {
-      const std::vector<Interval> intervals = merged(std::move(rank.by_use[use]));
-      mean[use].on_its_way += length(intervals) / static_cast<double>(ranks);
-      mean[use].hidden += overlap(compute, intervals) / static_cast<double>(ranks);
+    for (const CommunicationUse use : communication_uses) {
+      const std::vector<Interval> intervals = merged(std::move(rank.by_use[static_cast<std::size_t>(use)]));
+      add(use, {length(intervals), overlap(compute, intervals)});
     }
   }
   return mean;

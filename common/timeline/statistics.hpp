@@ -33,27 +33,24 @@ struct StepStatistics {
 // compute.
 [[nodiscard]] StepStatistics step_statistics(const StepTimeline& step, int ranks);
 
-// What ranks tell each other as actions of its own, by what it is for: sums of gradients (REDUCE_GRAD, REDUCE_TIED and
-// CLIP's norm), weights that are gathered (UNSHARD), and messages with evictions. What goes on within actions, for
-// tensor groups and for blocks whose weights or gradients are shared out, is in the times of these.
-enum class CommunicationUse : std::uint8_t { gradients, weights, messages };
+// What ranks tell each other, by what it is for. As actions of its own: sums of gradients (REDUCE_GRAD, REDUCE_TIED and
+// CLIP's norm; in buckets from when the first one could start), weights that are gathered (UNSHARD), and messages with
+// evictions. Within other actions, whose times have what is exposed: AxisTraffic.
+enum class CommunicationUse : std::uint8_t { gradients, weights, messages, data_within, tensor_within };
 inline constexpr std::array communication_uses{CommunicationUse::gradients, CommunicationUse::weights,
-                                               CommunicationUse::messages};
-[[nodiscard]] std::string_view name_of(CommunicationUse use);  // "gradient sums", "weight gathers", "messages"
+                                               CommunicationUse::messages, CommunicationUse::data_within,
+                                               CommunicationUse::tensor_within};
+// "gradient sums", "weight gathers", "messages", "gathers and sums within actions", "tensor groups within actions"
+[[nodiscard]] std::string_view name_of(CommunicationUse use);
+[[nodiscard]] constexpr bool is_within_actions(CommunicationUse use) {
+  return use == CommunicationUse::data_within || use == CommunicationUse::tensor_within;
+}
 
-// Of a rank: on its way to it or over it, sums in buckets from when their first bucket could start; and of that, while
-// the rank computes. The rest is exposed.
-struct CommunicationTime {
-  Seconds on_its_way = {};
-  Seconds hidden = {};
-  bool operator==(const CommunicationTime&) const = default;
-};
-[[nodiscard]] inline Seconds exposed(const CommunicationTime& time) { return time.on_its_way - time.hidden; }
-
-// At the place of each use, the mean of so many ranks: what several ranks of a layout took compares with a prediction
-// of one rank for each stage. Throws InputError for an event of another rank.
+// At the place of each use, the mean of the timeline's ranks: what several ranks of a layout took compares with a
+// prediction of one rank for each stage. `step`: of the timeline; what is within actions is of all its steps. Throws
+// InputError for an event of another rank.
 using CommunicationTimes = std::array<CommunicationTime, communication_uses.size()>;
-[[nodiscard]] CommunicationTimes communication_times(const StepTimeline& step, int ranks);
+[[nodiscard]] CommunicationTimes communication_times(const Timeline& timeline, const StepTimeline& step);
 
 // Per rank, how much of its exposed time may have been idle or the reverse: when a message from another host was handed
 // over is known as well as the clocks of the hosts agree. The sum of the two is on the rank's own clock.

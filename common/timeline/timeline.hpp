@@ -34,15 +34,32 @@ struct Event {
   bool operator==(const Event&) const = default;
 };
 
+// Of a rank: communication on its way to it or over it, and of that, while the rank computes. The rest is exposed.
+struct CommunicationTime {
+  Seconds on_its_way = {};
+  Seconds hidden = {};
+  bool operator==(const CommunicationTime&) const = default;
+};
+[[nodiscard]] inline Seconds exposed(const CommunicationTime& time) { return time.on_its_way - time.hidden; }
+inline void operator+=(CommunicationTime& sum, const CommunicationTime& time) {
+  sum.on_its_way += time.on_its_way;
+  sum.hidden += time.hidden;
+}
+inline void operator-=(CommunicationTime& sum, const CommunicationTime& time) {
+  sum.on_its_way -= time.on_its_way;
+  sum.hidden -= time.hidden;
+}
+
 // What a rank receives in a step, by what it is for: collectives of its tensor group, sums of gradients with ranks that
 // train on other data, and all else: messages, evictions, sums with another stage or replica of its pipeline.
 struct AxisTraffic {
   Bytes tensor;
   Bytes data;
   Bytes pipeline;
-  std::optional<Seconds> tensor_time =
-      {};                                 // of a prediction: waited in its actions for collectives of its tensor group
-  std::optional<Seconds> data_time = {};  // … for weights that they gather and gradients that they reduce
+  // Within its actions, which take longer for what is exposed: collectives of its tensor group, and weights that they
+  // gather and gradients that they reduce for themselves. None: not known, as of a run on devices.
+  std::optional<CommunicationTime> tensor_within = {};
+  std::optional<CommunicationTime> data_within = {};
   bool operator==(const AxisTraffic&) const = default;
 };
 

@@ -61,8 +61,24 @@ Bytes copied_to_host(const RankStep& step) {
   return sum;
 }
 
-// `rank`: of the pipeline.
-RankSummary summarise(const Plan& plan, int rank, const std::vector<RankStep>& steps) {
+// The mean of the steps from `first` on.
+void add_within(RankSummary& summary, const std::vector<RankStep>& steps, std::size_t first) {
+  if (!summary.by_axis || first >= steps.size()) return;
+  const auto count = static_cast<double>(steps.size() - first);
+  TimesWithin mean;
+  for (std::size_t step = first; step < steps.size(); ++step) {
+    const auto add = [&](CommunicationTime& sum, const CommunicationTime& time) {
+      sum += {.on_its_way = time.on_its_way / count, .hidden = time.hidden / count};
+    };
+    add(mean.tensor, steps[step].within.tensor);
+    add(mean.data, steps[step].within.data);
+  }
+  if (mean.tensor.on_its_way > Seconds{}) summary.by_axis->tensor_within = mean.tensor;
+  if (mean.data.on_its_way > Seconds{}) summary.by_axis->data_within = mean.data;
+}
+
+// `rank`: of the pipeline. `first`: of the steps, that is measured.
+RankSummary summarise(const Plan& plan, int rank, const std::vector<RankStep>& steps, std::size_t first) {
   RankSummary summary;
   const std::vector<int> versions = weight_versions_kept(plan.schedule);
   for (const int stage : stages_of_rank(plan.schedule, rank)) {
@@ -81,6 +97,7 @@ RankSummary summarise(const Plan& plan, int rank, const std::vector<RankStep>& s
                        .data = step.received_in_data,
                        .pipeline = step.received_bytes - step.received_in_tensor - step.received_in_data};
   }
+  add_within(summary, steps, first);
   const Bytes states = summary.parameter_bytes + summary.gradient_bytes + summary.optimizer_bytes;
   summary.activation_bytes = std::max(Bytes{0}, summary.peak_bytes - states);
   return summary;
@@ -205,6 +222,14 @@ std::string describe_last(const RankStep& step) {
   return text;
 }
 
+namespace {
+
+CommunicationTime time_from(const json& value) {
+  return {.on_its_way = {value.at(0).get<double>()}, .hidden = {value.at(1).get<double>()}};
+}
+
+}  // namespace
+
 std::string to_text(const RankLog& log) {
   json steps = json::array();
   for (const RankStep& step : log.steps) {
@@ -220,6 +245,8 @@ std::string to_text(const RankLog& log) {
                      {"received_bytes", step.received_bytes.value},
                      {"received_in_tensor", step.received_in_tensor.value},
                      {"received_in_data", step.received_in_data.value},
+                     {"within_tensor", {step.within.tensor.on_its_way.value, step.within.tensor.hidden.value}},
+                     {"within_data", {step.within.data.on_its_way.value, step.within.data.hidden.value}},
                      {"loss", step.loss},
                      {"gradient_norm", step.gradient_norm},
                      {"held", std::move(held)},
@@ -246,6 +273,7 @@ RankLog parse_rank_log(std::string_view text) {
       read.received_bytes = {step.at("received_bytes").get<std::int64_t>()};
       read.received_in_tensor = {step.at("received_in_tensor").get<std::int64_t>()};
       read.received_in_data = {step.at("received_in_data").get<std::int64_t>()};
+      read.within = {.tensor = time_from(step.at("within_tensor")), .data = time_from(step.at("within_data"))};
       // JSON has no NaN: a loss that diverged comes as null.
       const auto number = [&](const char* key) {
         return step.at(key).is_null() ? std::numeric_limits<double>::quiet_NaN() : step[key].get<double>();
@@ -286,7 +314,7 @@ Timeline merge_logs(const Plan& plan, const Schedule& lowered, const std::vector
   if (ranks(plan.layout) > lowered.ranks) timeline.layout = plan.layout;
   const Together together(plan);
   for (const RankLog& log : logs) {
-    timeline.ranks.push_back(summarise(plan, together.pipeline_rank(log.rank), log.steps));
+    timeline.ranks.push_back(summarise(plan, together.pipeline_rank(log.rank), log.steps, first));
   }
   for (std::size_t index = 0; index < logs.front().steps.size(); ++index) {
     MergedStep step = merge_step(lowered, together, logs, index);

@@ -8,6 +8,7 @@
 #include "common/plan/plan.hpp"
 #include "common/timeline/timeline.hpp"
 #include "exec/host/host_clock.hpp"
+#include "exec/transport/times_within.hpp"
 
 namespace plumb::exec {
 
@@ -20,6 +21,7 @@ struct RankStep {
   Bytes received_bytes;
   Bytes received_in_tensor = {};  // of these, by collectives of the tensor group and of ranks in it,
   Bytes received_in_data = {};    // and of the ranks that train the same stage on other data
+  TimesWithin within = {};        // of its actions, on collectives; on devices nothing
   double loss = 0;                // on the rank of the last stage
   double gradient_norm = 0;       // of the whole gradient before it is clipped, on every rank; 0: it is not
   std::vector<Bytes> held = {};   // by the rank when each of the events was done; empty: not measured
@@ -47,7 +49,7 @@ void turn_to_rank_0(RankLog& log, const HostClock& clock);
 // The logs of all ranks, by rank and on rank 0's clock, as one timeline of measured steps: a step's time counts from
 // its first action (at the latest from when the last rank left the barrier); a receive starts when its sender handed
 // the message over; a sum of gradients spans what all its ranks saw. The ranks are those of the plan's layout. Its
-// memory is that of step `first`.
+// memory is that of step `first`, what its actions spend on collectives the mean from that on.
 [[nodiscard]] Timeline merge_logs(const Plan& plan, const Schedule& lowered, const std::vector<RankLog>& logs,
                                   const std::string& producer, std::size_t first = 0);
 

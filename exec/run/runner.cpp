@@ -94,6 +94,7 @@ class RankRun {
     step_ = {};
     step_.events.reserve(actions_.size());
     const Traffic before = received();
+    const TimesWithin spent = transport_.world().within_actions();
     told_ = {};
     mark(Clock::now(), waiting_time_);
     for (const auto& stage : stages_.all()) {
@@ -121,6 +122,7 @@ class RankRun {
     step_.received_bytes = behind.all - before.all - told_.all;
     step_.received_in_tensor = behind.in_tensor - before.in_tensor - told_.in_tensor;
     step_.received_in_data = behind.in_data - before.in_data - told_.in_data;
+    step_.within = since(transport_.world().within_actions(), spent);
     for (Event& event : step_.events) {
       event.rank = world_rank_;
       if (event.peer >= 0) event.peer = transport_.world_rank(event.peer);

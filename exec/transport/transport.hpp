@@ -13,6 +13,7 @@
 #include "exec/device/payload.hpp"
 #include "exec/transport/group_bytes.hpp"
 #include "exec/transport/launch_plan/launched.hpp"
+#include "exec/transport/times_within.hpp"
 
 namespace plumb::exec {
 
@@ -46,7 +47,7 @@ class Stopped : public RunError {
 // Of one rank. Messages of one (peer, channel) arrive in the order in which they were sent; there are no tags.
 // Every call throws RunError (peer, channel, bytes, what was expected) on failure, abort or passed deadline.
 // One thread uses a Transport; `abort` may be called from any.
-class Transport : public CountsGroups {
+class Transport : public CountsGroups, public CountsTimesWithin {
  public:
   Transport() = default;
   Transport(const Transport&) = delete;

@@ -55,15 +55,7 @@ struct CommunicationOfBoth {
   CommunicationTimes second;
 };
 CommunicationOfBoth communication_of_both(const Timeline& predicted, const Timeline& measured) {
-  return {communication_times(median_step(predicted), ranks_of(predicted)),
-          communication_times(median_step(measured), ranks_of(measured))};
-}
-
-// Whether blocks gather or reduce for themselves, within actions.
-bool moves_in_actions(const Timeline& timeline) {
-  return std::ranges::any_of(timeline.costs.stages, [](const ComputeCost& stage) {
-    return stage.data_moves.gathered > Bytes{} || stage.data_moves.reduced > Bytes{};
-  });
+  return {communication_times(predicted, median_step(predicted)), communication_times(measured, median_step(measured))};
 }
 
 struct Verdict {
@@ -167,7 +159,11 @@ Json to_json(const CommunicationOfBoth& communication) {
   return json;
 }
 
-void print(const CommunicationOfBoth& communication, const Sides& sides, bool more_in_actions) {
+void print(const CommunicationOfBoth& communication, const Sides& sides) {
+  bool within = false;
+  const auto on_its_way = [](const CommunicationTime& time) {
+    return time.on_its_way > Seconds{} ? to_text(time.on_its_way) : "–";
+  };
   const auto hidden = [](const CommunicationTime& time) {
     return time.on_its_way > Seconds{} ? percent_text(time.hidden / time.on_its_way) : "";
   };
@@ -176,13 +172,14 @@ void print(const CommunicationOfBoth& communication, const Sides& sides, bool mo
     const CommunicationTime& first = communication.first[static_cast<std::size_t>(use)];
     const CommunicationTime& second = communication.second[static_cast<std::size_t>(use)];
     if (first.on_its_way == Seconds{} && second.on_its_way == Seconds{}) continue;
-    table.rows.push_back({std::string(name_of(use)), to_text(first.on_its_way), hidden(first),
-                          to_text(second.on_its_way), hidden(second)});
+    within = within || is_within_actions(use);
+    table.rows.push_back(
+        {std::string(name_of(use)), on_its_way(first), hidden(first), on_its_way(second), hidden(second)});
   }
   if (table.rows.empty()) return;
   std::cout << "\n" << to_text(table, colour_allowed(Stream::out));
   std::cout << "  Hidden: while the rank itself computes. The rest is exposed.\n";
-  if (more_in_actions) std::cout << "  What blocks gather and reduce within F, B, I and W is in the times of these.\n";
+  if (within) std::cout << "  Within actions: F, B, I and W take longer for what is exposed.\n";
 }
 
 void print(const std::vector<AxisOfBoth>& traffic, const Sides& sides) {
@@ -296,7 +293,7 @@ ExitStatus diff_command(const DiffOptions& options) {
   } else {
     print(difference, sides, verdict);
     print(traffic, sides);
-    print(communication, sides, moves_in_actions(predicted));
+    print(communication, sides);
     print_verdict(options, verdict);
     for (const std::string& remark : remarks) std::cout << "\n" << remark << "\n";
   }

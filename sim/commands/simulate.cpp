@@ -211,14 +211,16 @@ std::string memory_line(const Prediction& prediction) {
 }
 
 // Of the rank that waits longest in its actions for `what`.
-std::string waits_line(const Prediction& prediction, std::optional<Seconds> AxisTraffic::*time,
+std::string waits_line(const Prediction& prediction, std::optional<CommunicationTime> AxisTraffic::*time,
                        const std::string& what) {
   Seconds waits;
   std::size_t longest = 0;
   for (std::size_t rank = 0; rank < prediction.timeline.ranks.size(); ++rank) {
     const std::optional<AxisTraffic>& axes = prediction.timeline.ranks[rank].by_axis;
-    if (!axes || ((*axes).*time).value_or(Seconds{}) <= waits) continue;
-    waits = *((*axes).*time);
+    if (!axes) continue;
+    const Seconds own = exposed(((*axes).*time).value_or(CommunicationTime{}));
+    if (own <= waits) continue;
+    waits = own;
     longest = rank;
   }
   if (waits <= Seconds{}) return {};
@@ -269,9 +271,9 @@ void print(const Prediction& prediction, const SimulateOptions& options) {
   std::cout << fmt::format("  bubble      {} of the step, with the optimizer; {} of the longest rank's own span\n",
                            percent_text(statistics.bubble_makespan_fraction),
                            percent_text(statistics.bubble_span_fraction));
-  const std::string in_layers = waits_line(prediction, &AxisTraffic::tensor_time, "collectives inside layers");
+  const std::string in_layers = waits_line(prediction, &AxisTraffic::tensor_within, "collectives inside layers");
   if (!in_layers.empty()) std::cout << fmt::format("  tensor      {}\n", in_layers);
-  const std::string for_data = waits_line(prediction, &AxisTraffic::data_time,
+  const std::string for_data = waits_line(prediction, &AxisTraffic::data_within,
                                           "weights that are gathered and gradients that are reduced, not hidden");
   if (!for_data.empty()) std::cout << fmt::format("  data        {}\n", for_data);
   std::cout << fmt::format("  memory      {}\n", memory_line(prediction));

@@ -151,7 +151,7 @@ std::string rank_table(const Timeline& timeline, const StepTimeline& step) {
 }
 
 std::string communication_table(const Timeline& timeline, const StepTimeline& step) {
-  const CommunicationTimes times = communication_times(step, ranks_of(timeline));
+  const CommunicationTimes times = communication_times(timeline, step);
   std::string rows;
   for (const CommunicationUse use : communication_uses) {
     const CommunicationTime& time = times[static_cast<std::size_t>(use)];

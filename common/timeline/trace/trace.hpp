@@ -13,7 +13,8 @@ namespace plumb {
 // All that plumb needs to read it back stands in `args` and in one `plumb` object. Same timeline, same bytes.
 [[nodiscard]] std::string to_trace(const Timeline& timeline);
 
-// As a timeline and the answers of the programs have it; `tensor_time_s` and `data_time_s` where they are known.
+// As a timeline and the answers of the programs have it; `tensor_time_s` and `data_time_s` (exposed within actions),
+// `tensor_hidden_s` and `data_hidden_s` where they are known.
 [[nodiscard]] nlohmann::ordered_json to_json(const AxisTraffic& traffic);
 
 // Throws InputError (file, position, what was expected) for anything that to_trace did not write.

@@ -42,13 +42,21 @@ std::optional<PeakMoment> peak_from_json(const std::optional<JsonValue>& value) 
                     .action = action_from_json(value->at("action"))};
 }
 
+std::optional<CommunicationTime> within_from_json(const JsonValue& value, const std::string& axis) {
+  const auto time = value.find(axis + "_time_s");
+  if (!time) return std::nullopt;
+  const auto hidden = value.find(axis + "_hidden_s");
+  const Seconds of_it = hidden ? hidden->seconds() : Seconds{};
+  return CommunicationTime{.on_its_way = time->seconds() + of_it, .hidden = of_it};
+}
+
 std::optional<AxisTraffic> axes_from_json(const std::optional<JsonValue>& value) {
   if (!value) return std::nullopt;
   AxisTraffic traffic{.tensor = value->at("tensor_bytes").bytes(),
                       .data = value->at("data_bytes").bytes(),
                       .pipeline = value->at("pipeline_bytes").bytes()};
-  if (const auto time = value->find("tensor_time_s")) traffic.tensor_time = time->seconds();
-  if (const auto time = value->find("data_time_s")) traffic.data_time = time->seconds();
+  traffic.tensor_within = within_from_json(*value, "tensor");
+  traffic.data_within = within_from_json(*value, "data");
   return traffic;
 }
 

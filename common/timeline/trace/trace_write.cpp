@@ -17,8 +17,13 @@ Json to_json(const AxisTraffic& traffic) {
   Json json{{"tensor_bytes", traffic.tensor.value},
             {"data_bytes", traffic.data.value},
             {"pipeline_bytes", traffic.pipeline.value}};
-  if (traffic.tensor_time) json["tensor_time_s"] = traffic.tensor_time->value;
-  if (traffic.data_time) json["data_time_s"] = traffic.data_time->value;
+  const auto add = [&](const char* axis, const std::optional<CommunicationTime>& time) {
+    if (!time) return;
+    json[std::string(axis) + "_time_s"] = exposed(*time).value;
+    json[std::string(axis) + "_hidden_s"] = time->hidden.value;
+  };
+  add("tensor", traffic.tensor_within);
+  add("data", traffic.data_within);
   return json;
 }
 

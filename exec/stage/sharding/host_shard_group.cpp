@@ -34,6 +34,7 @@ std::size_t quantised_size_of(const Weight& weight, const StateShard& shard) {
 
 HostShardGroup::HostShardGroup(Transport& transport, Place place)
     : ShardGroup(shard_in(place.ranks, transport.rank()), place.beside, shard_in(place.inside, transport.rank())),
+      transport_(transport),
       place_(std::move(place)),
       gathers_(transport, place_.ranks),
       sums_(transport, place_.ranks, SumsBeside::Gets::own_part) {
@@ -49,12 +50,18 @@ Clock::time_point HostShardGroup::deadline() const {
 }
 
 void HostShardGroup::start_gather(const std::vector<WeightPtr>& weights, From from) {
-  under_way_.push_back({.weights = weights, .from = from});
-  const bool second = from == From::second_copy;
-  if (place_.quantises_weights && !second) return start_quantised(under_way_.back());
+  Gather& gather = under_way_.emplace_back(Gather{.weights = weights, .from = from});
+  gather.begun = Clock::now();
+  start(gather);
+  gather.started = Clock::now();
+}
+
+void HostShardGroup::start(Gather& gather) {
+  const bool second = gather.from == From::second_copy;
+  if (place_.quantises_weights && !second) return start_quantised(gather);
   const StateShard own = second ? second_shard() : shard();
   std::vector<GathersBeside::PartList> values;
-  for (const WeightPtr& weight : weights) {
+  for (const WeightPtr& weight : gather.weights) {
     make_whole(*weight, second ? weight->second_value : weight->own_value, own);
     values.push_back(equal_parts(bytes_of(weight->value), static_cast<std::size_t>(own.count),
                                  static_cast<std::size_t>(weight->value.element_size())));
@@ -101,6 +108,17 @@ void HostShardGroup::take_quantised(const Gather& gather) const {
 void HostShardGroup::finish_gather() {
   const Gather gather = std::move(under_way_.front());
   under_way_.pop_front();
+  const Clock::time_point wanted = Clock::now();
+  finish(gather);
+  const GathersBeside& of = gather.from == From::second_copy ? *second_gathers_ : gathers_;
+  transport_.within_actions().data += time_of({.begun = gather.begun,
+                                               .started = gather.started,
+                                               .wanted = wanted,
+                                               .ended = Clock::now(),
+                                               .arrived = of.last_arrival()});
+}
+
+void HostShardGroup::finish(const Gather& gather) {
   if (gather.from == From::second_copy) return second_gathers_->finish(deadline());
   gathers_.finish(deadline());
   if (place_.quantises_weights) take_quantised(gather);
@@ -110,6 +128,7 @@ void HostShardGroup::finish_gather() {
 }
 
 void HostShardGroup::start_sums(const std::vector<at::Tensor>& gradients) {
+  sums_begun_ = Clock::now();
   for (const at::Tensor& gradient : gradients) {
     const std::span<float> values(gradient.mutable_data_ptr<float>(), static_cast<std::size_t>(gradient.numel()));
     if (quantised_sums_) {
@@ -118,11 +137,18 @@ void HostShardGroup::start_sums(const std::vector<at::Tensor>& gradients) {
       sums_.start(values);
     }
   }
+  sums_started_ = Clock::now();
 }
 
 void HostShardGroup::finish_sums() {
-  if (quantised_sums_) return quantised_sums_->finish(deadline());
-  sums_.finish(deadline());
+  const Clock::time_point wanted = Clock::now();
+  quantised_sums_ ? quantised_sums_->finish(deadline()) : sums_.finish(deadline());
+  transport_.within_actions().data +=
+      time_of({.begun = sums_begun_,
+               .started = sums_started_,
+               .wanted = wanted,
+               .ended = Clock::now(),
+               .arrived = quantised_sums_ ? quantised_sums_->last_arrival() : sums_.last_arrival()});
 }
 
 }  // namespace plumb::exec

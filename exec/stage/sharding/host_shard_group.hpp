@@ -39,18 +39,25 @@ class HostShardGroup final : public ShardGroup {
     std::vector<WeightPtr> weights;
     From from = From::parts;
     std::vector<at::Tensor> quantised = {};
+    Clock::time_point begun = {};
+    Clock::time_point started = {};
   };
 
   [[nodiscard]] Clock::time_point deadline() const;
+  void start(Gather& gather);
   void start_quantised(Gather& gather);
+  void finish(const Gather& gather);
   void take_quantised(const Gather& gather) const;
 
+  Transport& transport_;
   Place place_;
   GathersBeside gathers_;
   std::optional<GathersBeside> second_gathers_;
   std::deque<Gather> under_way_;
   SumsBeside sums_;
   std::optional<QuantisedSums> quantised_sums_;
+  Clock::time_point sums_begun_ = {};
+  Clock::time_point sums_started_ = {};
 };
 
 }  // namespace plumb::exec

@@ -40,6 +40,19 @@ at::Tensor joined(const at::Tensor& of_ranks) {
   return at::stack({largest, sum, target}, -1);
 }
 
+// Counts how long the rank waits for its group.
+class Waits {
+ public:
+  explicit Waits(Collectives& collectives) : collectives_(collectives) {}
+  Waits(const Waits&) = delete;
+  Waits& operator=(const Waits&) = delete;
+  ~Waits() { collectives_.within_actions().tensor += not_hidden(begin_, Clock::now()); }
+
+ private:
+  Collectives& collectives_;
+  Clock::time_point begin_ = Clock::now();
+};
+
 }  // namespace
 
 ElementType element_type(const at::Tensor& x) {
@@ -61,14 +74,17 @@ Clock::time_point TensorGroup::deadline() const {
 }
 
 void TensorGroup::sum_over(const std::vector<int>& ranks, const at::Tensor& x) {
+  const Waits waits(*collectives_);
   collectives_->all_reduce(ranks, bytes_of(x), element_type(x), deadline());
 }
 
 void TensorGroup::gather_parts(const at::Tensor& all) {
+  const Waits waits(*collectives_);
   collectives_->all_gather(place_.ranks, parts_of(all), deadline());
 }
 
 void TensorGroup::scatter_sum(const at::Tensor& parts, const at::Tensor& sum) {
+  const Waits waits(*collectives_);
   collectives_->reduce_scatter(place_.ranks, const_parts(parts_of(parts)), bytes_of(sum), element_type(sum),
                                deadline());
 }
@@ -128,6 +144,7 @@ at::Tensor TensorGroup::joined_statistics(const at::Tensor& rows, const PlacedMo
 }
 
 at::Tensor TensorGroup::joined_rows(const at::Tensor& rows) {
+  const Waits waits(*collectives_);
   const at::Tensor mine = rows.detach().contiguous();
   const std::size_t width = mine.nbytes() / static_cast<std::size_t>(mine.size(0));
   const auto give = equal_parts(bytes_of(mine), place_.ranks.size(), width);

@@ -84,6 +84,7 @@ class Collectives {
 
   // Of the transport, whoever has made the calls.
   [[nodiscard]] const GroupBytes& received() const { return transport_.received_in_groups(); }
+  [[nodiscard]] TimesWithin& within_actions() { return transport_.within_actions(); }
 
  private:
   template <class Body>

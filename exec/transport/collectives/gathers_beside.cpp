@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "common/base/error.hpp"
@@ -47,7 +48,8 @@ void GathersBeside::finish(Clock::time_point deadline) {
   for (std::size_t distance = 1; distance < group_.size(); ++distance) {
     const std::size_t from = place_.before(distance);
     try {
-      const Payload parts = transport_.receive(group_[from], Channel::gathers, deadline).payload;
+      const auto [parts, arrived] = transport_.receive(group_[from], Channel::gathers, deadline);
+      last_arrival_ = std::max(last_arrival_, arrived);
       std::span<std::byte> rest = bytes_in(parts);
       for (const PartList& into : values) {
         copy(rest.first(into[from].size()), into[from]);

@@ -33,6 +33,9 @@ class GathersBeside {
   // Collectives::all_gather, naming group and peer.
   void finish(Clock::time_point deadline);
 
+  // When the last of the parts of others had come that `finish` has taken.
+  [[nodiscard]] Clock::time_point last_arrival() const { return last_arrival_; }
+
   [[nodiscard]] bool idle() const { return gathers_.empty(); }
 
  private:
@@ -40,6 +43,7 @@ class GathersBeside {
   std::vector<int> group_;
   PlaceInGroup place_;
   std::deque<std::vector<PartList>> gathers_;  // that have not ended
+  Clock::time_point last_arrival_ = {};
 };
 
 }  // namespace plumb::exec

@@ -88,11 +88,11 @@ void QuantisedSums::start(std::span<float> values) {
   sums_.push_back(values);
 }
 
-Payload QuantisedSums::receive(const std::vector<int>& group, std::size_t from, Clock::time_point deadline) {
+Received QuantisedSums::receive(const std::vector<int>& group, std::size_t from, Clock::time_point deadline) {
   try {
-    Payload payload = transport_.receive(group[from], Channel::collective, deadline).payload;
-    transport_.count_received(group, Bytes{static_cast<std::int64_t>(payload.size)});
-    return payload;
+    Received received = transport_.receive(group[from], Channel::collective, deadline);
+    transport_.count_received(group, Bytes{static_cast<std::int64_t>(received.payload.size)});
+    return received;
   } catch (const Stopped&) {
     throw;
   } catch (const RunError& error) {
@@ -113,7 +113,9 @@ std::vector<std::vector<float>> QuantisedSums::summed_inside(const std::vector<P
   messages[place_inside_.position()] = quantised(own);
   for (std::size_t distance = 1; distance < inside_.size(); ++distance) {
     const std::size_t from = place_inside_.before(distance);
-    messages[from] = receive(inside_, from, deadline);
+    Received received = receive(inside_, from, deadline);
+    last_arrival_ = std::max(last_arrival_, received.arrived);
+    messages[from] = std::move(received.payload);
   }
   for (std::vector<float>& sum : sums) std::ranges::fill(sum, 0.0F);
   for (const Payload& message : messages) add(bytes_in(message), sums);
@@ -129,7 +131,7 @@ void QuantisedSums::sum_across(const std::vector<std::vector<float>>& sums, Part
   messages[place_across_.position()] = quantised(std::span(&sums[place_across_.position()], 1));
   for (std::size_t distance = 1; distance < across_.size(); ++distance) {
     const std::size_t from = place_across_.before(distance);
-    messages[from] = receive(across_, from, deadline);
+    messages[from] = receive(across_, from, deadline).payload;
   }
   std::vector<std::vector<float>> total(1, std::vector<float>(own.size(), 0.0F));
   for (const Payload& message : messages) add(bytes_in(message), total);

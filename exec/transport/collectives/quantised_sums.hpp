@@ -31,6 +31,9 @@ class QuantisedSums {
   void start(std::span<float> values);
   void finish(Clock::time_point deadline);
 
+  // When the last of what neighbours have sent had come: beside that `finish` sends the rest. None where one is all.
+  [[nodiscard]] Clock::time_point last_arrival() const { return last_arrival_; }
+
  private:
   using Part = std::span<float>;
 
@@ -40,7 +43,7 @@ class QuantisedSums {
   [[nodiscard]] std::vector<std::vector<float>> summed_inside(const std::vector<Part>& parts,
                                                               Clock::time_point deadline);
   void sum_across(const std::vector<std::vector<float>>& sums, Part own, Clock::time_point deadline);
-  [[nodiscard]] Payload receive(const std::vector<int>& group, std::size_t from, Clock::time_point deadline);
+  [[nodiscard]] Received receive(const std::vector<int>& group, std::size_t from, Clock::time_point deadline);
 
   Transport& transport_;
   std::vector<int> inside_;
@@ -48,6 +51,7 @@ class QuantisedSums {
   PlaceInGroup place_inside_;
   PlaceInGroup place_across_;
   std::deque<std::span<float>> sums_;  // that have not ended
+  Clock::time_point last_arrival_ = {};
 };
 
 }  // namespace plumb::exec

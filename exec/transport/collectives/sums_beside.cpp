@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "common/placement/collective.hpp"
@@ -62,7 +63,8 @@ std::optional<Payload> SumsBeside::receive(std::size_t from, Channel channel, co
   const int peer = group_[from];
   if (deadline == nullptr && !transport_.has_message(peer, channel)) return std::nullopt;
   waits_for_ = fmt::format(", waiting for rank {}", peer);
-  Payload payload = transport_.receive(peer, channel, deadline == nullptr ? Clock::now() : *deadline).payload;
+  auto [payload, arrived] = transport_.receive(peer, channel, deadline == nullptr ? Clock::now() : *deadline);
+  last_arrival_ = std::max(last_arrival_, arrived);
   waits_for_.clear();
   transport_.count_received(group_, Bytes{static_cast<std::int64_t>(payload.size)});
   return payload;

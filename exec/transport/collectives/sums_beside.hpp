@@ -39,6 +39,9 @@ class SumsBeside {
   void finish(std::size_t count, Clock::time_point deadline);
   void finish(Clock::time_point deadline) { finish(started(), deadline); }
 
+  // When the last of what others have sent had come, of what was taken so far.
+  [[nodiscard]] Clock::time_point last_arrival() const { return last_arrival_; }
+
   [[nodiscard]] bool idle() const { return sums_.empty(); }
 
  private:
@@ -63,6 +66,7 @@ class SumsBeside {
   std::deque<Sum> sums_;   // that have not ended
   std::size_t ended_ = 0;  // before these
   std::size_t added_ = 0;  // of these, from the oldest: this rank's part is added and sent
+  Clock::time_point last_arrival_ = {};
   std::string waits_for_;  // for errors
 };
 

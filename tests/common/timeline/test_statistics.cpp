@@ -49,14 +49,21 @@ TEST_CASE("what goes on between ranks, and how much of it beside their computing
                     event(ActionKind::receive_backward, 0, 4, 6), sum, event(ActionKind::unshard, 0, 13, 15),
                     event(ActionKind::forward, 0, 14, 16), event(ActionKind::backward, 1, 0, 10),
                     event(ActionKind::send_forward, 1, 0, 1), event(ActionKind::reduce_gradient, 1, 10, 13)});
-  const CommunicationTimes times = communication_times(step, 2);
+  Timeline timeline;
+  timeline.schedule.ranks = 2;
+  timeline.ranks.resize(2);
+  timeline.ranks[1].by_axis = {.data_within = CommunicationTime{.on_its_way = {8}, .hidden = {6}}};
+  const CommunicationTimes times = communication_times(timeline, step);
   const auto of = [&](CommunicationUse use) { return times[static_cast<std::size_t>(use)]; };
   REQUIRE(of(CommunicationUse::gradients) == CommunicationTime{.on_its_way = {5}, .hidden = {2}});
   REQUIRE(of(CommunicationUse::weights) == CommunicationTime{.on_its_way = {1}, .hidden = {0.5}});
   REQUIRE(of(CommunicationUse::messages) == CommunicationTime{.on_its_way = {2}, .hidden = {2}});
+  REQUIRE(of(CommunicationUse::data_within) == CommunicationTime{.on_its_way = {4}, .hidden = {3}});
+  REQUIRE(of(CommunicationUse::tensor_within) == CommunicationTime{});
   REQUIRE(exposed(of(CommunicationUse::gradients)) == Seconds{3});
-  REQUIRE(communication_times({}, 0) == CommunicationTimes{});
-  REQUIRE_THROWS_AS(communication_times(step, 1), InputError);
+  REQUIRE(communication_times({}, {}) == CommunicationTimes{});
+  timeline.schedule.ranks = 1;
+  REQUIRE_THROWS_AS(communication_times(timeline, step), InputError);
 }
 
 TEST_CASE("compute, exposed communication and idle of a step worked out by hand") {

@@ -37,7 +37,7 @@ TEST_CASE("a run and its prediction both tell how much of gradients' sums the ba
       beside += event.beside / ranks;
       all += (event.end - event.start + event.beside) / ranks;
     }
-    const CommunicationTimes times = communication_times(step, ranks);
+    const CommunicationTimes times = communication_times(timeline, step);
     const CommunicationTime& sums = times[static_cast<std::size_t>(CommunicationUse::gradients)];
     CHECK(sums.on_its_way.value == Approx(all.value));
     CHECK((beside > Seconds{}) == overlap);
@@ -54,4 +54,46 @@ TEST_CASE("a run and its prediction both tell how much of gradients' sums the ba
     }
     CHECK(times[static_cast<std::size_t>(CommunicationUse::messages)] == CommunicationTime{});
   }
+}
+
+// Each block's weights are gathered before its F and B and its gradients reduced behind its B, beside the neighbours'
+// computing or not; a tensor group's collectives stand in nobody's shadow on hosts.
+TEST_CASE("a run and its prediction both tell what goes on within actions, and how much of it computing hides") {
+  const bool overlap = GENERATE(false, true);
+  CAPTURE(overlap);
+  Plan plan = tiny_plan({.ranks = 1,
+                         .microbatches = 2,
+                         .schedule = "1f1b",
+                         .tensor = 2,
+                         .data = 2,
+                         .more_of_data = ", sharding: fsdp, reduce: each_microbatch"});
+  plan.software.data_overlap = overlap;
+  plan.costs = predicted_costs(plan);
+  const PreparedPlan prepared{plan, lowered_schedule(plan)};
+  const TransportKind kind = transport_kinds().front();
+  SessionOptions options = test::checked_steps(kind, 2);
+  options.check = false;
+  const SessionLogs logs = test::train_session(kind, {prepared}, options);
+  const Timeline measured = merge_logs(plan, prepared.lowered, logs.ranks.front(), "test");
+  const Timeline predicted = predict_by_path(plan);
+  const DataMoves& moves = plan.costs.stages.front().data_moves;
+  for (const RankSummary& rank : predicted.ranks) {
+    const CommunicationTime& data = rank.by_axis.value().data_within.value();
+    CHECK(data.on_its_way.value == Approx(2 * (2 * moves.gathering + moves.reducing).value));
+    CHECK((data.hidden > Seconds{}) == overlap);
+    CHECK(rank.by_axis->tensor_within.value().hidden == Seconds{});
+  }
+  for (const RankSummary& rank : measured.ranks) {
+    const AxisTraffic& axes = rank.by_axis.value();
+    CHECK(axes.data_within.value().on_its_way > Seconds{});
+    CHECK(axes.data_within->hidden >= Seconds{});
+    CHECK(exposed(*axes.data_within) > Seconds{});
+    CHECK(axes.tensor_within.value().on_its_way > Seconds{});
+    CHECK(axes.tensor_within->hidden == Seconds{});
+  }
+  const CommunicationTimes times = communication_times(measured, median_step(measured));
+  Seconds sum;
+  for (const RankSummary& rank : measured.ranks) sum += rank.by_axis->data_within->on_its_way;
+  CHECK(times[static_cast<std::size_t>(CommunicationUse::data_within)].on_its_way.value ==
+        Approx(sum.value / static_cast<double>(measured.ranks.size())));
 }

@@ -32,6 +32,7 @@ TEST_CASE("a log reads back to the same bits") {
   log.steps[0].events[1].beside = {0.1 + 0.2};
   log.steps[0].received_in_tensor = {17};
   log.steps[0].received_in_data = {1LL << 33};
+  log.steps[0].within = {.tensor = {{0.1}, {0.2}}, .data = {{0.3}, {1.0 / 3}}};
   CHECK(parse_rank_log(to_text(log)) == log);
   log.steps[0].loss = std::numeric_limits<double>::quiet_NaN();
   CHECK(std::isnan(parse_rank_log(to_text(log)).steps[0].loss));

@@ -164,7 +164,10 @@ TEST_CASE("the layout, the split and the devices' peak are read back, and not wr
 TEST_CASE("what each axis brings to a rank is read back where it is known") {
   Timeline timeline = random_gpipe(2, 3, 1, 5);
   CHECK(to_trace(timeline).find("by_axis") == std::string::npos);
-  timeline.ranks[1].by_axis = {.tensor = {7}, .data = {8}, .pipeline = {9}, .tensor_time = Seconds{0.125}};
+  timeline.ranks[1].by_axis = {.tensor = {7},
+                               .data = {8},
+                               .pipeline = {9},
+                               .tensor_within = CommunicationTime{.on_its_way = {0.5}, .hidden = {0.125}}};
   const Timeline again = read_back(to_trace(timeline));
   CHECK_FALSE(again.ranks[0].by_axis);
   CHECK(again.ranks[1] == timeline.ranks[1]);
