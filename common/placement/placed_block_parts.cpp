@@ -57,12 +57,6 @@ std::int64_t stored_elements(const PlacedBlock& block, std::string_view weight) 
   return elements(found->stored.local);
 }
 
-std::int64_t stored_table_elements(const Model& model, const TensorLayout& tensor) {
-  if (model.vision) return 0;
-  const Tokens any{.sequences = tensor.degree, .sequence = tensor.degree};
-  return stored_elements(place_block(model, 0, tensor, any), "embedding.weight");
-}
-
 const PlacedMove* find_move(const PlacedBlock& block, Phase phase, Role role, std::string_view tensor) {
   const auto found = std::ranges::find_if(block.moves, [&](const PlacedMove& each) {
     return each.phase == phase && each.role == role && each.tensor == tensor && each.move.collective;

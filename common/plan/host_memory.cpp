@@ -183,10 +183,12 @@ std::vector<OffloadChoice> offload_choices(const Plan& plan, int rank) {
 }
 
 Bytes too_much_on_host(const Plan& plan, const PipelineCosts& costs, const HeldOnHost& held) {
+  if (!offloads(plan.training.offload)) return -plan.cluster.machine.host.memory.value;
   return fullest_of(costs.stages, plan.schedule, held).kept - plan.cluster.machine.host.memory.value;
 }
 
 void require_host_memory(const Plan& plan, const PipelineCosts& costs, const HeldOnHost& held) {
+  if (!offloads(plan.training.offload)) return;
   const RankOnHost most = fullest_of(costs.stages, plan.schedule, held);
   const Bytes there = plan.cluster.machine.host.memory.value;
   if (most.kept <= there) return;

@@ -86,6 +86,7 @@ class FastEvaluator::Impl {
   BlockRuns* runs_ = nullptr;
   // By run, stages on the rank, and whether W makes the last gradients.
   std::map<std::tuple<std::size_t, std::size_t, bool>, ComputeCost> stage_costs_;
+  std::vector<const ComputeCost*> set_;  // by stage, of these, what costs_ has: splits share most of it
   std::vector<double> durations_;
   CompiledTimes times_;
   PeakMemory memory_;
@@ -126,6 +127,7 @@ void FastEvaluator::Impl::settle(const Family& family) {
   held_on_host_.clear();
   if (plan_.training.offload.activations) held_on_host_ = until_input(held_with(*structure_, more_));
   stage_costs_.clear();
+  set_.clear();
   weighed_.clear();
   family_ = family;
 }
@@ -158,6 +160,7 @@ void FastEvaluator::Impl::settle_structure(const PlanChoice& choice) {
 void FastEvaluator::Impl::set_costs(const Split& split) {
   const CompiledGraph& compiled = structure_->compiled;
   costs_.stages.resize(split.layers.size());
+  set_.resize(split.layers.size());
   int first = 0;
   for (std::size_t stage = 0; stage < split.layers.size(); ++stage) {
     const bool head = stage + 1 == split.layers.size();
@@ -170,7 +173,7 @@ void FastEvaluator::Impl::set_costs(const Split& split) {
       const std::span<const ComputeCost> blocks{runs_->blocks().begin() + first, runs_->blocks().begin() + last};
       found->second = cost_of_stage(plan_, blocks, runs_->run(first, last), static_cast<int>(stage), groups_);
     }
-    costs_.stages[stage] = found->second;
+    if (set_[stage] != &found->second) costs_.stages[stage] = *(set_[stage] = &found->second);
     first = last;
   }
   set_durations(compiled, costs_, durations_);
@@ -241,7 +244,7 @@ Estimate FastEvaluator::Impl::weigh(const Family& family, const SplitChoice& spl
   if (!settles(family)) return weigh_slowly(asked(), family, split, {.stop = stop_, .at_most = at_most});
   const Split chosen = choose_split(plan_, split, runs_->blocks(), [&] { return dynamic_split(false); });
   const Estimate& estimate = *weigh_split(chosen, std::nullopt);
-  if (estimate.fits) return estimate;
+  if (estimate.fits || !offloads(plan_.training.offload)) return estimate;
   set_costs(chosen);
   require_host_memory(plan_, costs_, held_on_host_);
   return estimate;
