@@ -8,23 +8,32 @@
 
 namespace plumb {
 
-BlockRuns::BlockRuns(std::vector<ComputeCost> blocks) : blocks_(std::move(blocks)) {
-  for (std::size_t n = 0; n < blocks_.size(); ++n) {
-    const bool same = n > 0 && blocks_[n] == blocks_[n - 1];
+BlockRuns::BlockRuns(const std::vector<ComputeCost>& blocks) {
+  for (std::size_t n = 0; n < blocks.size(); ++n) {
+    const bool same = n > 0 && blocks[n] == blocks[n - 1];
+    if (!same) distinct_.push_back(blocks[n]);
+    place_.push_back(distinct_.size() - 1);
     same_from_.push_back(same ? same_from_.back() : static_cast<int>(n));
   }
+}
+
+void BlockRuns::write_to(std::vector<ComputeCost>& blocks) const {
+  blocks.resize(place_.size());
+  for (std::size_t n = 0; n < place_.size(); ++n) blocks[n] = distinct_[place_[n]];
 }
 
 std::size_t BlockRuns::number(int first, int last) const {
   const int of_last = same_from_[static_cast<std::size_t>(last) - 1];
   const int begin = of_last <= first ? of_last : first;
-  return static_cast<std::size_t>(begin) * (blocks_.size() + 1) + static_cast<std::size_t>(begin + last - first);
+  return static_cast<std::size_t>(begin) * (place_.size() + 1) + static_cast<std::size_t>(begin + last - first);
 }
 
 const ComputeCost& BlockRuns::run(int first, int last) {
   const auto [found, is_new] = runs_.try_emplace(number(first, last));
-  if (is_new) found->second = in_sequence({blocks_.begin() + first, blocks_.begin() + last});
-  return found->second;
+  if (!is_new) return found->second;
+  std::vector<ComputeCost> blocks;
+  for (int n = first; n < last; ++n) blocks.push_back(distinct_[place_[static_cast<std::size_t>(n)]]);
+  return found->second = in_sequence(blocks);
 }
 
 // Bound name by name, so that a member more does not compile.
@@ -73,12 +82,18 @@ BlockCache::Key BlockCache::key_of(const Scenario& scenario, const Plan& plan, b
           scenario.training.offload};
 }
 
-BlockRuns& BlockCache::blocks(const Scenario& scenario, const Plan& plan, bool backward_is_split) {
+BlockRuns& BlockCache::runs(const Scenario& scenario, const Plan& plan, bool backward_is_split) {
   const Key key = key_of(scenario, plan, backward_is_split);
   if (const auto found = cache_.find(key); found != cache_.end()) return found->second;
-  std::vector<ComputeCost> blocks = settled_blocks(
+  const std::vector<ComputeCost> blocks = settled_blocks(
       plan, scenario, block_costs(scenario, scenario.training.microbatch, slices_of(plan)), backward_is_split);
-  return cache_.try_emplace(key, std::move(blocks)).first->second;
+  return cache_.try_emplace(key, blocks).first->second;
+}
+
+const std::vector<ComputeCost>& BlockCache::blocks(const BlockRuns& runs) {
+  if (blocks_of_ != &runs) runs.write_to(blocks_);
+  blocks_of_ = &runs;
+  return blocks_;
 }
 
 std::vector<std::int64_t> BlockCache::slice_tokens(const Scenario& scenario, const Plan& plan,

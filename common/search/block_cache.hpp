@@ -13,20 +13,22 @@
 
 namespace plumb {
 
-// One family's blocks, and the sums over runs of them that were asked for.
+// One family's blocks, of neighbours that are equal one, and the sums over runs of them that were asked for.
 class BlockRuns {
  public:
-  explicit BlockRuns(std::vector<ComputeCost> blocks);
+  explicit BlockRuns(const std::vector<ComputeCost>& blocks);
 
-  [[nodiscard]] const std::vector<ComputeCost>& blocks() const { return blocks_; }
+  // All, equal ones each.
+  void write_to(std::vector<ComputeCost>& blocks) const;
   // in_sequence of the blocks [first, last).
   [[nodiscard]] const ComputeCost& run(int first, int last);
   // Runs with the same number cost the same.
   [[nodiscard]] std::size_t number(int first, int last) const;
 
  private:
-  std::vector<ComputeCost> blocks_;
-  std::vector<int> same_from_;  // by block: the first of the equal ones up to it
+  std::vector<ComputeCost> distinct_;
+  std::vector<std::size_t> place_;  // by block, in these
+  std::vector<int> same_from_;      // by block: the first of the equal ones up to it
   std::map<std::size_t, ComputeCost> runs_;
 };
 
@@ -34,7 +36,9 @@ class BlockCache {
  public:
   // Of the scenario, whose layout and training are a family's and whose exchange is the schedule's; `plan` as for
   // settled_blocks.
-  [[nodiscard]] BlockRuns& blocks(const Scenario& scenario, const Plan& plan, bool backward_is_split);
+  [[nodiscard]] BlockRuns& runs(const Scenario& scenario, const Plan& plan, bool backward_is_split);
+  // All blocks of runs that came from here: until the next call. A family's take as much memory as a hundred of runs.
+  [[nodiscard]] const std::vector<ComputeCost>& blocks(const BlockRuns& runs);
 
   // Of the family's schedule, as slice_tokens of common/planner says; `plan` has none yet.
   [[nodiscard]] std::vector<std::int64_t> slice_tokens(const Scenario& scenario, const Plan& plan,
@@ -52,6 +56,8 @@ class BlockCache {
   [[nodiscard]] static Key key_of(const Scenario& scenario, const Plan& plan, bool backward_is_split);
 
   std::map<Key, BlockRuns> cache_;
+  std::vector<ComputeCost> blocks_;
+  const BlockRuns* blocks_of_ = nullptr;
   // Also by what the longest path is over: ranks and microbatches, and the schedule.
   std::map<std::tuple<Key, int, std::int64_t, std::string>, std::vector<std::int64_t>> slices_of_equal_work_;
 };

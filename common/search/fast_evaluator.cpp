@@ -120,7 +120,7 @@ void FastEvaluator::Impl::settle(const Family& family) {
   plan_.boundary = plan_boundary(plan_);
   if (structure_->splits_backward) scenario_.software.exchange = PipelineExchange::asynchronous;
   plan_.software.exchange = scenario_.software.exchange;
-  runs_ = &blocks_.blocks(scenario_, plan_, structure_->splits_backward);
+  runs_ = &blocks_.runs(scenario_, plan_, structure_->splits_backward);
   costs_ = costs_beside_stages(plan_, scenario_);
   groups_ = stage_groups(plan_, 0);
   groups_.weight_gradient_last = structure_->weight_gradient_last;
@@ -170,7 +170,8 @@ void FastEvaluator::Impl::set_costs(const Split& split) {
                          static_cast<bool>(groups_.weight_gradient_last[stage])};
     const auto [found, is_new] = stage_costs_.try_emplace(key);
     if (is_new) {
-      const std::span<const ComputeCost> blocks{runs_->blocks().begin() + first, runs_->blocks().begin() + last};
+      const std::vector<ComputeCost>& all = blocks_.blocks(*runs_);
+      const std::span<const ComputeCost> blocks{all.begin() + first, all.begin() + last};
       found->second = cost_of_stage(plan_, blocks, runs_->run(first, last), static_cast<int>(stage), groups_);
     }
     if (set_[stage] != &found->second) costs_.stages[stage] = *(set_[stage] = &found->second);
@@ -204,7 +205,7 @@ Split FastEvaluator::Impl::dynamic_split(bool thorough) {
     }
     return {.step = estimate->iteration, .nodes = nodes};
   };
-  SplitProblems problems = split_problems(plan_, runs_->blocks(), held_with(*structure_, more_), stop_);
+  SplitProblems problems = split_problems(plan_, blocks_.blocks(*runs_), held_with(*structure_, more_), stop_);
   SplitSearch search = split_search(plan_, thorough);
   if (thorough) {
     search.others = [this] {
@@ -242,7 +243,7 @@ Split FastEvaluator::Impl::refined(const Family& family) {
 
 Estimate FastEvaluator::Impl::weigh(const Family& family, const SplitChoice& split, std::optional<Seconds> at_most) {
   if (!settles(family)) return weigh_slowly(asked(), family, split, {.stop = stop_, .at_most = at_most});
-  const Split chosen = choose_split(plan_, split, runs_->blocks(), [&] { return dynamic_split(false); });
+  const Split chosen = choose_split(plan_, split, blocks_.blocks(*runs_), [&] { return dynamic_split(false); });
   const Estimate& estimate = *weigh_split(chosen, std::nullopt);
   if (estimate.fits || !offloads(plan_.training.offload)) return estimate;
   set_costs(chosen);
@@ -291,7 +292,7 @@ const std::vector<ComputeCost>& FastEvaluator::Impl::bounded_blocks(const Family
     for (int rank = 0; rank < shape.ranks; ++rank) bounded.held.push_back(entry->most_held(shape, rank));
   }
   if (bounded.splits_backward) scenario_.software.exchange = PipelineExchange::asynchronous;
-  return blocks_.blocks(scenario_, plan_, bounded.splits_backward).blocks();
+  return blocks_.blocks(blocks_.runs(scenario_, plan_, bounded.splits_backward));
 }
 
 Seconds FastEvaluator::Impl::time_bound(const Family& family) {
