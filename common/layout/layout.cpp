@@ -30,8 +30,8 @@ int as_ranks(std::int64_t count) {
 }
 
 // Along an axis, among the ranks of one pipeline rank.
-int degree_at(const Layout& layout, MeshAxis axis, int stage) {
-  return axis == MeshAxis::data ? data_degree(layout, stage) : degree(layout, axis);
+int degree_at(const Layout& layout, MeshAxis axis, int pipeline_rank) {
+  return axis == MeshAxis::data ? data_degree(layout, pipeline_rank) : degree(layout, axis);
 }
 
 void require_stage_data(const Layout& layout) {
@@ -120,23 +120,23 @@ std::int64_t rank_product(const Layout& layout) {
 
 std::int64_t batch_shards(const Layout& layout) { return std::int64_t{1} * layout.data.degree * layout.expert; }
 
-int data_degree(const Layout& layout, int stage) {
-  return has_stage_data(layout) ? layout.stage_data[static_cast<std::size_t>(stage)] : layout.data.degree;
+int data_degree(const Layout& layout, int pipeline_rank) {
+  return has_stage_data(layout) ? layout.stage_data[static_cast<std::size_t>(pipeline_rank)] : layout.data.degree;
 }
 
-int first_rank(const Layout& layout, int stage) {
+int first_rank(const Layout& layout, int pipeline_rank) {
   std::int64_t replicas = 0;
-  for (int before = 0; before < stage; ++before) replicas += data_degree(layout, before);
+  for (int before = 0; before < pipeline_rank; ++before) replicas += data_degree(layout, before);
   return as_ranks(saturating_product(replicas, ranks_per_replica(layout)));
 }
 
-int stage_width(const Layout& layout, int stage) {
-  return as_ranks(saturating_product(data_degree(layout, stage), ranks_per_replica(layout)));
+int stage_width(const Layout& layout, int pipeline_rank) {
+  return as_ranks(saturating_product(data_degree(layout, pipeline_rank), ranks_per_replica(layout)));
 }
 
-Layout as_all(const Layout& layout, int stage) {
+Layout as_all(const Layout& layout, int pipeline_rank) {
   Layout result = layout;
-  result.data.degree = data_degree(layout, stage);
+  result.data.degree = data_degree(layout, pipeline_rank);
   result.stage_data.clear();
   return result;
 }

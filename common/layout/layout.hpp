@@ -104,12 +104,12 @@ void require_consistent(const Layout& layout);
 // Whether the stages have different data degrees; and that of one rank of the pipeline, its first rank, how many ranks
 // hold what it does.
 [[nodiscard]] inline bool has_stage_data(const Layout& layout) { return !layout.stage_data.empty(); }
-[[nodiscard]] int data_degree(const Layout& layout, int stage);
-[[nodiscard]] int first_rank(const Layout& layout, int stage);  // with the pipeline outermost
-[[nodiscard]] int stage_width(const Layout& layout, int stage);
+[[nodiscard]] int data_degree(const Layout& layout, int pipeline_rank);
+[[nodiscard]] int first_rank(const Layout& layout, int pipeline_rank);  // with the pipeline outermost
+[[nodiscard]] int stage_width(const Layout& layout, int pipeline_rank);
 
 // Of one pipeline rank, as if all had its data degree: of a layout without different ones itself.
-[[nodiscard]] Layout as_all(const Layout& layout, int stage);
+[[nodiscard]] Layout as_all(const Layout& layout, int pipeline_rank);
 
 // The layout with these data degrees; without different ones where they are alike.
 [[nodiscard]] Layout with_stage_data(Layout layout, const std::vector<int>& degrees);

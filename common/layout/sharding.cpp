@@ -58,6 +58,7 @@ void require_consistent_sharding(const Layout& layout) {
          " is of a data degree of " + std::to_string(std::int64_t{data.shard} * data.replicate) + ", not of " +
          std::to_string(data.degree));
   }
+  if (data.shard == 1 && data.degree > 1) fail("hsdp of shard 1 has a copy on each rank: sharding none");
 }
 
 InputError cannot_be_planned(Sharding sharding, const std::string& with, const std::string& hint) {
@@ -75,6 +76,7 @@ std::optional<Layout> settled_sharding(Layout layout, const ShardingAsked& asked
     data.shard = asked.shard ? *asked.shard : data.degree / asked.replicate.value_or(1);
     data.replicate = asked.replicate ? *asked.replicate : data.degree / data.shard;
     if (std::int64_t{data.shard} * data.replicate != data.degree) return std::nullopt;
+    if (data.shard == 1) data = {.degree = data.degree};  // a copy on each rank
   }
   const bool shares = state_shards(layout) > 1;
   const bool alone = layout.pipeline == 1;
@@ -111,8 +113,7 @@ std::string gathers_in_words(const Layout& layout) {
   if (data.quantized_gradients > 0) {
     text += " as int4, in groups of " + std::to_string(data.quantized_gradients) + " first";
   }
-  const bool copies = layout.data.sharding == Sharding::hsdp && layout.data.replicate > 1;
-  return text + (copies ? ", then over the copies" : "");
+  return text + (data.replicate > 1 ? ", then over the copies" : "");
 }
 
 }  // namespace plumb

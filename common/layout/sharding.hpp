@@ -28,7 +28,8 @@ namespace plumb {
 }
 
 // Throws InputError unless a flag is set only where the rule has it, `shard` and `replicate` are those of hsdp alone
-// and multiply to the data degree, and the groups of ZeRO++ are of one size, which divides the data degree.
+// and multiply to the data degree, `shard` is several where that is, and the groups of ZeRO++ are of one size, which
+// divides the data degree.
 void require_consistent_sharding(const Layout& layout);
 
 // How planning refuses a rule: "layout: sharding zero1 cannot be planned yet with WITH"; and with data degrees by
@@ -52,13 +53,13 @@ struct ShardingAsked {
 };
 
 // The layout with all of it settled, its degrees being settled. HSDP's other degree is what the data degree leaves to
-// the one that is given. Each of zero2's gradients is reduced for each microbatch (arXiv 1910.02054, section 7.2.1). So
-// are those of zero3, fsdp and hsdp without a pipeline, and each action gathers the weights for itself: FSDP2's
-// defaults. Under a pipeline they are gathered once a step and reduced with the last backward, as torchtitan
-// (`fsdp_reshard_after_forward: default`) and torch.distributed.pipelining have it: each microbatch would gather again.
-// Where one rank has all, nothing is gathered; a second copy of weights is for those that each action gathers, also
-// under a pipeline, and none is kept where it would be among all ranks anyway. None: HSDP's degrees do not multiply to
-// the data degree, or the groups of ZeRO++ do not divide it.
+// the one that is given; of one shard it is no sharding. Each of zero2's gradients is reduced for each microbatch
+// (arXiv 1910.02054, section 7.2.1). So are those of zero3, fsdp and hsdp without a pipeline, and each action gathers
+// the weights for itself: FSDP2's defaults. Under a pipeline they are gathered once a step and reduced with the last
+// backward, as torchtitan (`fsdp_reshard_after_forward: default`) and torch.distributed.pipelining have it: each
+// microbatch would gather again. Where one rank has all, nothing is gathered; a second copy of weights is for those
+// that each action gathers, also under a pipeline, and none is kept where it would be among all ranks anyway. None:
+// HSDP's degrees do not multiply to the data degree, or the groups of ZeRO++ do not divide it.
 [[nodiscard]] std::optional<Layout> settled_sharding(Layout layout, const ShardingAsked& asked);
 
 // "weights gathered in each action, gradients reduced each microbatch": when; empty where nothing is shared out.

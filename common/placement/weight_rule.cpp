@@ -10,8 +10,6 @@ WeightRule shared_out(const Mesh& mesh, const Placement& split, const DataLayout
   WeightRule rule{.stored = split,
                   .gradient = split,
                   .state = split,
-                  .gather = When::use,
-                  .reduce = When::use,
                   .gathers_again = true};
   const std::vector<Axis> inside = axes_of(mesh, {"inside"});
   const std::vector<Axis> across = axes_of(mesh, {"across"});
@@ -31,9 +29,8 @@ WeightRule weight_rule(const Mesh& mesh, const DataLayout& data) {
     case Sharding::none:
       break;
     case Sharding::zero1:
-      return {.stored = whole, .gradient = split, .state = split};
     case Sharding::zero2:
-      return {.stored = whole, .gradient = split, .state = split, .reduce = When::use};
+      return {.stored = whole, .gradient = split, .state = split};
     case Sharding::zero3:
     case Sharding::fsdp:
     case Sharding::hsdp:

@@ -9,19 +9,12 @@
 
 namespace plumb {
 
-enum class When : std::uint8_t {
-  use,              // whenever it is needed or made: a weight at each F and I, a gradient at each W
-  last_microbatch,  // once a step, behind the last microbatch's W, or beside it
-  step,             // once a step, with the optimizer
-};
-
-// Placements along `elements` of what a rank of the other axes holds of a weight.
+// Placements along `elements` of what a rank of the other axes holds of a weight. When it moves, says the layout
+// (common/layout/layout.hpp).
 struct WeightRule {
   Placement stored;
   Placement gradient;  // once it has been reduced
   Placement state;     // of the optimizer, which updates this part of the weight
-  When gather = When::step;
-  When reduce = When::last_microbatch;
   bool gathers_again = false;               // I finds the weight as it is stored, or as a part of its second copy
   std::optional<Placement> second = {};     // of that copy, which F leaves
   std::optional<Placement> exchanged = {};  // of a gradient that is reduced in two steps, between them

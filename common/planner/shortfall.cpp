@@ -17,6 +17,7 @@
 #include "common/block_cost/missing_numbers.hpp"
 #include "common/layout/divisible.hpp"
 #include "common/layout/sharding.hpp"
+#include "common/schedule/action_words.hpp"
 
 namespace plumb {
 namespace {
@@ -227,17 +228,11 @@ std::string what_would_fit(const Scenario& scenario, const Candidate& shortfall)
   if (!text.empty()) {
     return text + "; steps against the " + to_text(as_it_is) + " that this one would take if it fitted";
   }
-  return "no single change fits (other splits, smaller microbatch, 1f1b, recompute, offload, sequence parallelism, a "
-         "larger tensor degree, more pipeline ranks were tried)";
+  return "no single change fits (other splits, smaller microbatch, 1f1b, recompute, offload, sharding over data-parallel "
+         "ranks, sequence parallelism, a larger tensor degree, more pipeline ranks were tried)";
 }
 
 }  // namespace
-
-std::string in_words(const Action& action) {
-  std::string text = std::string(letters(action.kind)) + " of stage " + std::to_string(action.stage);
-  if (action.microbatch != no_microbatch) text += " (microbatch " + std::to_string(action.microbatch) + ")";
-  return text;
-}
 
 std::string describe_shortfall(const Candidate& candidate) {
   const auto [rank, summary] = fullest_rank(candidate.ranks);
@@ -253,7 +248,7 @@ std::string describe_shortfall(const Candidate& candidate) {
   std::string text = "rank " + std::to_string(rank) + " needs " + to_text(summary.peak_bytes) + " of " +
                      to_text(memory) + ", " + to_text(summary.peak_bytes - memory) + " too much";
   if (summary.peak) {
-    text += ", in " + in_words(peak.action);
+    text += ", in " + spelled_out(peak.action, candidate.plan.schedule.slices);
   }
   for (const auto& [bytes, name] : owners) {
     if (bytes * std::int64_t{20} < summary.peak_bytes) break;  // the rest is less than a twentieth

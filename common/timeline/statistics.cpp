@@ -161,6 +161,22 @@ std::string_view name_of(CommunicationUse use) {
   return "";
 }
 
+std::string_view key_of(CommunicationUse use) {
+  switch (use) {
+    case CommunicationUse::gradients:
+      return "gradients";
+    case CommunicationUse::weights:
+      return "weights";
+    case CommunicationUse::messages:
+      return "messages";
+    case CommunicationUse::data_within:
+      return "data_within";
+    case CommunicationUse::tensor_within:
+      return "tensor_within";
+  }
+  return "";
+}
+
 CommunicationTimes communication_times(const Timeline& timeline, const StepTimeline& step) {
   const int ranks = ranks_of(timeline);
   CommunicationTimes mean;

@@ -42,6 +42,7 @@ inline constexpr std::array communication_uses{CommunicationUse::gradients, Comm
                                                CommunicationUse::tensor_within};
 // "gradient sums", "weight gathers", "messages", "gathers and sums within actions", "tensor groups within actions"
 [[nodiscard]] std::string_view name_of(CommunicationUse use);
+[[nodiscard]] std::string_view key_of(CommunicationUse use);  // "gradients", "data_within"
 [[nodiscard]] constexpr bool is_within_actions(CommunicationUse use) {
   return use == CommunicationUse::data_within || use == CommunicationUse::tensor_within;
 }

@@ -11,6 +11,7 @@
 #include "common/graph/held_memory.hpp"
 #include "common/layout/layout.hpp"
 #include "common/schedule/schedule.hpp"
+#include "common/timeline/communication_time.hpp"
 
 namespace plumb {
 
@@ -34,22 +35,6 @@ struct Event {
   bool operator==(const Event&) const = default;
 };
 
-// Of a rank: communication on its way to it or over it, and of that, while the rank computes. The rest is exposed.
-struct CommunicationTime {
-  Seconds on_its_way = {};
-  Seconds hidden = {};
-  bool operator==(const CommunicationTime&) const = default;
-};
-[[nodiscard]] inline Seconds exposed(const CommunicationTime& time) { return time.on_its_way - time.hidden; }
-inline void operator+=(CommunicationTime& sum, const CommunicationTime& time) {
-  sum.on_its_way += time.on_its_way;
-  sum.hidden += time.hidden;
-}
-inline void operator-=(CommunicationTime& sum, const CommunicationTime& time) {
-  sum.on_its_way -= time.on_its_way;
-  sum.hidden -= time.hidden;
-}
-
 // What a rank receives in a step, by what it is for: collectives of its tensor group, sums of gradients with ranks that
 // train on other data, and all else: messages, evictions, sums with another stage or replica of its pipeline.
 struct AxisTraffic {
@@ -64,6 +49,7 @@ struct AxisTraffic {
 };
 
 struct RankSummary {
+  // States are the plan's own, also of a run, whose peak alone is measured: activations are what that has beside them.
   Bytes parameter_bytes;
   Bytes gradient_bytes;
   Bytes optimizer_bytes;

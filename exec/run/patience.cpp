@@ -15,10 +15,4 @@ Seconds serial_time(const Plan& plan) {
   return microbatch * plan.schedule.microbatches + optimizer;
 }
 
-Clock::time_point after(Clock::time_point time, Seconds delay) {
-  // Beyond a year nobody waits; the clock's own range ends not much later.
-  const std::chrono::duration<double> bounded(std::min(delay.value, 3.0e7));
-  return time + std::chrono::duration_cast<Clock::duration>(bounded);
-}
-
 }  // namespace plumb::exec

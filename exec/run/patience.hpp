@@ -19,7 +19,4 @@ inline constexpr const char* longer_deadline = "--deadline SECONDS gives ranks l
   return std::max(options.deadline_floor, serial_time(plan) * options.deadline_factor);
 }
 
-// So long behind `time`, as far as the clock goes.
-[[nodiscard]] Clock::time_point after(Clock::time_point time, Seconds delay);
-
 }  // namespace plumb::exec

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "common/timeline/timeline.hpp"
+#include "common/timeline/communication_time.hpp"
 #include "exec/device/clock.hpp"
 
 namespace plumb::exec {

@@ -151,10 +151,8 @@ Json to_json(const CommunicationTime& time) {
 Json to_json(const CommunicationOfBoth& communication) {
   Json json = Json::object();
   for (const CommunicationUse use : communication_uses) {
-    std::string key(name_of(use));
-    std::ranges::replace(key, ' ', '_');
     const auto at = static_cast<std::size_t>(use);
-    json[key] = {{"predicted", to_json(communication.first[at])}, {"measured", to_json(communication.second[at])}};
+    json[std::string(key_of(use))] = {{"predicted", to_json(communication.first[at])}, {"measured", to_json(communication.second[at])}};
   }
   return json;
 }

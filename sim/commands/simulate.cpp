@@ -17,8 +17,8 @@
 #include "common/graph/receive_slots.hpp"
 #include "common/layout/sharding.hpp"
 #include "common/planner/make_plan.hpp"
-#include "common/planner/shortfall.hpp"
 #include "common/scenario_file/read_scenario.hpp"
+#include "common/schedule/action_words.hpp"
 #include "common/timeline/chart/gantt.hpp"
 #include "common/timeline/chart/schedule_chart.hpp"
 #include "common/timeline/statistics.hpp"
@@ -200,7 +200,7 @@ std::string memory_line(const Prediction& prediction) {
       fmt::format("{} of {} on rank {}, the fullest: {}", to_text(fullest.peak_bytes), to_text(memory), rank, verdict);
   if (const auto& peak = fullest.peak) {
     text += fmt::format("\n              at {} in {}: states {}, kept activations {}, messages {}, workspace {}",
-                        to_text(peak->time), in_words(peak->action), to_text(fullest.peak_bytes - sum(peak->held)),
+                        to_text(peak->time), spelled_out(peak->action, prediction.plan.schedule.slices), to_text(fullest.peak_bytes - sum(peak->held)),
                         to_text(peak->held.kept), to_text(peak->held.messages), to_text(peak->held.workspace));
   }
   const Sourced<Bytes>& framework = prediction.plan.cluster.machine.device.framework_memory;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/cost/block_quantisation.hpp"
+#include "exec/host/pauses.hpp"
 #include "exec/stage/sharding/shared_out.hpp"
 #include "exec/transport/collectives/collectives.hpp"
 #include "exec/transport/collectives/quantised_values.hpp"
@@ -45,8 +46,7 @@ HostShardGroup::HostShardGroup(Transport& transport, Place place)
 }
 
 Clock::time_point HostShardGroup::deadline() const {
-  return Clock::now() +
-         std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(place_.patience.value));
+  return after(unpaused_now(), place_.patience);
 }
 
 void HostShardGroup::start_gather(const std::vector<WeightPtr>& weights, From from) {

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "common/base/error.hpp"
+#include "exec/host/pauses.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -69,8 +70,7 @@ ElementType element_type(const at::Tensor& x) {
 }
 
 Clock::time_point TensorGroup::deadline() const {
-  return Clock::now() +
-         std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(place_.patience.value));
+  return after(unpaused_now(), place_.patience);
 }
 
 void TensorGroup::sum_over(const std::vector<int>& ranks, const at::Tensor& x) {

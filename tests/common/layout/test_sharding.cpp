@@ -54,6 +54,7 @@ TEST_CASE("of hsdp's two degrees the data degree gives the one that is not said"
   CHECK(settled(layout_of(Sharding::hsdp, 8), {.shard = 4}).replicate == 2);
   CHECK(settled(layout_of(Sharding::hsdp, 8), {.replicate = 4}).shard == 2);
   CHECK(settled(layout_of(Sharding::hsdp, 8), {.shard = 8, .replicate = 1}).shard == 8);
+  CHECK(settled(layout_of(Sharding::hsdp, 8), {.replicate = 8}) == DataLayout{.degree = 8});  // shares nothing out
   CHECK_FALSE(settled_sharding(layout_of(Sharding::hsdp, 8), {.shard = 3}));
   CHECK_FALSE(settled_sharding(layout_of(Sharding::hsdp, 8), {.replicate = 16}));
   CHECK_FALSE(settled_sharding(layout_of(Sharding::hsdp, 8), {.shard = 2, .replicate = 2}));
@@ -178,6 +179,7 @@ TEST_CASE("an inconsistent sharding is refused, and nothing of it is planned and
       CHECK_THROWS_WITH(require_consistent(layout), ContainsSubstring("keeps whole gradients"));
     }
   }
+  CHECK_THROWS_WITH(require_consistent(layout_of(Sharding::hsdp, 8, 1, 1, 8)), ContainsSubstring("sharding none"));
   CHECK_THROWS_WITH(require_consistent(layout_of(Sharding::hsdp, 8, 1, 2, 2)),
                     ContainsSubstring("shard 2 and replicate 2 is of a data degree of 4, not of 8"));
   CHECK_THROWS_WITH(require_consistent(layout_of(Sharding::fsdp, 8, 1, 4, 2)), ContainsSubstring("not of fsdp"));
