@@ -7,10 +7,7 @@ namespace plumb {
 namespace {
 
 WeightRule shared_out(const Mesh& mesh, const Placement& split, const DataLayout& data) {
-  WeightRule rule{.stored = split,
-                  .gradient = split,
-                  .state = split,
-                  .gathers_again = true};
+  WeightRule rule{.stored = split, .gradient = split, .state = split, .gathers_again = true};
   const std::vector<Axis> inside = axes_of(mesh, {"inside"});
   const std::vector<Axis> across = axes_of(mesh, {"across"});
   const Placement neighbours = with_split({}, Dim::elements, inside);
