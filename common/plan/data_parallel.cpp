@@ -178,14 +178,22 @@ void sum_copies_in_turn(StageReduction& reduction, std::span<const BlockGradient
 
 }  // namespace
 
+GradientCollectives::GradientCollectives(const Plan& plan, const StageGroups& groups)
+    : machine_(plan.cluster.machine),
+      shards_(machine_, plan.layout.data, {plan.training.precision, plan.software.gradients, groups.reduction},
+              groups.data),
+      copies_(groups.copies) {}
+
+CollectivePlan GradientCollectives::sum_over_copies(double own) const {
+  return fastest_collective(machine_, Collective::all_reduce, own, copies_);
+}
+
 StageReduction reduction_of(const Plan& plan, std::span<const BlockGradients> made, Bytes replicated, int stage,
                             const StageGroups& groups) {
   StageReduction reduction;
   const GroupPlacement& group = groups.data.all;
-  const Machine& machine = plan.cluster.machine;
   if (group.ranks <= 1) return reduction;
-  const ShardMoves collectives(machine, plan.layout.data,
-                               {plan.training.precision, plan.software.gradients, groups.reduction}, groups.data);
+  const GradientCollectives collectives(plan, groups);
   Bytes all;
   for (const BlockGradients& block : made) all += block.bytes;
   const bool beside = reduces_beside_backward(plan, stage);
@@ -196,9 +204,7 @@ StageReduction reduction_of(const Plan& plan, std::span<const BlockGradients> ma
     reduction.shards = {collectives.reduction(all)};
   }
   if (replicated == Bytes{}) return reduction;
-  const auto sum_of = [&](double bytes) {
-    return fastest_collective(machine, Collective::all_reduce, bytes, groups.copies);
-  };
+  const auto sum_of = [&](double own) { return collectives.sum_over_copies(own); };
   if (sums_copies_beside_backward(plan, stage)) {
     sum_copies_in_turn(reduction, made, replicated, beside ? bucket : all, sum_of);
   } else {

@@ -55,6 +55,23 @@ void require_sharding_possible(const Plan& plan);
 // In the order of the backward.
 [[nodiscard]] std::vector<BlockGradients> gradients_of(std::span<const ComputeCost> blocks, bool weight_gradient_last);
 
+// The collectives that add up a stage's gradients once a step, one bucket of them or all.
+class GradientCollectives {
+ public:
+  // `plan` must outlive this; `groups`: of the stage's rank.
+  GradientCollectives(const Plan& plan, const StageGroups& groups);
+
+  // Of so many bytes of main gradients over the ranks that share a copy of the states, and of the own part of such over
+  // HSDP's copies.
+  [[nodiscard]] CollectivePlan reduction(Bytes gradients) const { return shards_.reduction(gradients); }
+  [[nodiscard]] CollectivePlan sum_over_copies(double own) const;
+
+ private:
+  const Machine& machine_;
+  ShardMoves shards_;
+  GroupPlacement copies_;
+};
+
 // Of what is reduced once a step: over the ranks that share a copy, and of `replicated` bytes over HSDP's copies;
 // beside the last backward where the software does so. Groups count as if nothing else ran: what the sums over copies
 // and those inside a copy take of each other, where both go over the same NICs, is left to the simulation of all ranks.

@@ -20,6 +20,7 @@
 #include "exec/data/data.hpp"
 #include "exec/data/pretrained_weights.hpp"
 #include "exec/device/torch_error.hpp"
+#include "exec/emulation/wire_times.hpp"
 #include "exec/host/pauses.hpp"
 #include "exec/launch/clock_exchange.hpp"
 #include "exec/run/patience.hpp"
@@ -82,22 +83,6 @@ std::string line(const std::string& text, int number) {
 
 }  // namespace
 
-std::vector<double> losses_of(const PreparedPlan& prepared, const std::vector<RankLog>& logs) {
-  const Schedule& lowered = prepared.lowered;
-  const std::vector<int> shares = group(prepared.plan.layout, 0, MeshAxis::data);
-  std::vector<double> losses(logs.front().steps.size(), 0);
-  for (const int share : shares) {
-    const Lane lane = lane_of(prepared.plan.layout, share);
-    for (int replica = 0; replica < replicas(lowered); ++replica) {
-      const auto last = static_cast<std::size_t>(rank_in_replica(lowered, replica, stages(lowered) - 1));
-      const RankLog& log = logs[static_cast<std::size_t>(lane.ranks[last])];
-      for (std::size_t step = 0; step < losses.size(); ++step) losses[step] += log.steps[step].loss;
-    }
-  }
-  for (double& loss : losses) loss /= static_cast<double>(shares.size());
-  return losses;
-}
-
 RankWork::RankWork(const std::vector<PreparedPlan>& plans, const SessionOptions& options)
     : plans_(plans),
       options_(options),
@@ -129,6 +114,7 @@ struct RankWork::Ready {
   std::vector<Stages> stages;
   std::vector<ReceiveArena> arenas;
   std::vector<RankLaunches> launches;
+  std::vector<std::unique_ptr<WireTimes>> wires;  // null where collectives are made
 };
 
 RankWork::Ready RankWork::made_ready(Transport& transport, Device& device) {
@@ -143,8 +129,11 @@ RankWork::Ready RankWork::made_ready(Transport& transport, Device& device) {
     const PreparedPlan& prepared = plans_[i];
     if (!options_.emulate) count_memory_as(account(i, rank));
     of_stages.patience = patience(prepared.plan, {.deadline_floor = options_.deadline});
-    ready.stages.push_back(options_.emulate ? make_emulated_stages(prepared.plan, rank, &transport)
+    const bool emulates_wire = options_.emulate && !device.is_asynchronous();
+    const Emulation emulation{&transport, emulates_wire ? GradientMemory::none : GradientMemory::held};
+    ready.stages.push_back(options_.emulate ? make_emulated_stages(prepared.plan, rank, emulation)
                                             : make_stages(prepared.plan, rank, of_stages));
+    ready.wires.push_back(emulates_wire ? std::make_unique<WireTimes>(prepared.plan) : nullptr);
     ready.launches.push_back(own_launches(prepared, rank, options_.emulate));
     ready.arenas.emplace_back(device, prepared.slots.empty() ? ReceiveSlots{} : prepared.slots[place(prepared, rank)]);
     logs_[static_cast<std::size_t>(rank)].push_back(
@@ -197,6 +186,7 @@ SessionLogs RankWork::train(Transport& transport, Device& device, Watchdog& watc
       current_plan_[static_cast<std::size_t>(rank)] = static_cast<int>(running);
       run.launches = prepared.launches.ranks.empty() ? nullptr : &ready.launches[running];
       run.arena = prepared.slots.empty() ? nullptr : &ready.arenas[running];
+      run.emulated_wire = ready.wires[running].get();
       if (!options_.emulate) count_memory_as(account(running, rank));
       const bool begins_last = run.first_step + 1 == steps && running == 0;
       if (options_.check && divides_weights() && begins_last) before_last = kept_weights(ready.stages.front());

@@ -43,9 +43,9 @@ struct SessionLogs {
   std::string interrupted = {};                  // why it ended before its time, with the whole steps until then
 };
 
-// The step's losses: the mean over the ranks that train on different data, each with those of all its microbatches.
-// `logs` by rank.
-[[nodiscard]] std::vector<double> losses_of(const PreparedPlan& prepared, const std::vector<RankLog>& logs);
+[[nodiscard]] inline std::vector<double> losses_of(const PreparedPlan& prepared, const std::vector<RankLog>& logs) {
+  return losses_of(prepared.plan, prepared.lowered, logs);
+}
 
 // One per process. Where ranks are threads, all share it.
 class RankWork {

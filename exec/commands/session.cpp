@@ -9,6 +9,7 @@
 
 #include "common/base/text.hpp"
 #include "common/layout/lane.hpp"
+#include "common/schedule/reductions.hpp"
 #include "common/schedule/validate/validate.hpp"
 #include "common/timeline/diff/replay.hpp"
 #include "exec/commands/executed_layout.hpp"
@@ -222,6 +223,14 @@ LauncherEnd run_launcher(const std::vector<PreparedPlan>& plans, const SessionOp
   throw RunError("", reason, with_places(reason, "", work.describe_all(doing), plans));
 }
 
+bool makes_collectives(const PreparedPlan& prepared) {
+  const Layout& layout = prepared.plan.layout;
+  if (layout.tensor.degree > 1 || layout.data.degree > 1) return true;
+  return std::ranges::any_of(prepared.lowered.actions, [](const std::vector<Action>& list) {
+    return std::ranges::any_of(list, [](const Action& action) { return is_reduction(action.kind); });
+  });
+}
+
 PlanRun finish(const PreparedPlan& prepared, const SessionLogs& all, std::size_t plan, const SessionOptions& options) {
   const std::vector<RankLog>& logs = all.ranks[plan];
   const std::string producer =
@@ -240,7 +249,7 @@ PlanRun finish(const PreparedPlan& prepared, const SessionLogs& all, std::size_t
   run.timeline.clock_uncertainty = all.clock_uncertainty;
   if (all.clock_uncertainty > Seconds{0}) run.timeline.clock_of_rank = all.clock_of_rank;
   run.clock_warnings = all.clock_warnings;
-  if (options.emulate && prepared.plan.layout.tensor.degree > 1) {  // its group moves nothing then
+  if (options.emulate && makes_collectives(prepared)) {  // which move nothing then
     for (RankSummary& rank : run.timeline.ranks) rank.by_axis.reset();
   }
   const auto measured = run.timeline.steps.begin() + warm_up_left(options);

@@ -24,7 +24,8 @@ void add_session_arguments(CLI::App& command, SessionArguments& arguments) {
   command.add_option("--data", arguments.data, "Text to train on (default: the licence texts of this system)");
   command.add_flag("--deterministic", options.stage.deterministic,
                    "Only operations whose result does not depend on timing");
-  command.add_flag("--emulate", options.emulate, "Wait the predicted times instead of computing");
+  command.add_flag("--emulate", options.emulate,
+                   "Wait the predicted times instead of computing and of summing and gathering among ranks");
   command.add_option("--emulate-bytes", arguments.emulate_bytes, "With --emulate: bytes of a stage boundary")
       ->check(whole_number(0, most_bytes));
   command

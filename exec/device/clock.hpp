@@ -13,7 +13,7 @@ using Clock = std::chrono::steady_clock;  // CLOCK_MONOTONIC: one time base for 
   return {std::chrono::duration<double>(time.time_since_epoch()).count()};
 }
 
-// So long behind `time`. Beyond a year nobody waits; the clock's own range ends not much later.
+// So long behind `time`, as far as the clock goes: beyond a year nobody waits, and its range ends not much later.
 [[nodiscard]] inline Clock::time_point after(Clock::time_point time, Seconds delay) {
   const std::chrono::duration<double> bounded(std::min(delay.value, 3.0e7));
   return time + std::chrono::duration_cast<Clock::duration>(bounded);

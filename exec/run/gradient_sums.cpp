@@ -9,19 +9,29 @@
 #include "exec/transport/stream_bucket.hpp"
 
 namespace plumb::exec {
+namespace {
+
+Bytes bytes_of(const std::vector<DeviceFloats>& gradients) {
+  Bytes sum;
+  for (const DeviceFloats& gradient : gradients) sum += Bytes{static_cast<std::int64_t>(gradient.size_bytes())};
+  return sum;
+}
+
+}  // namespace
 
 GradientSums::GradientSums(const Plan& plan, const std::vector<Action>& actions, LaneTransport& transport,
-                           const RankStages& stages, Device& device)
+                           const RankStages& stages, Device& device, EmulatedWire* emulated)
     : transport_(transport),
       stages_(stages),
       device_(device),
+      emulated_(emulated),
       group_(shard_group(plan.layout, transport.world().rank())),
       copies_(replicate_group(plan.layout, transport.world().rank())),
       shards_(state_shards(plan.layout) > 1) {
   if (group_.size() > 1 && reduces_beside_backward(plan, 0)) {  // stage 0, if only one does
-    overlapped_.emplace(plan, actions, transport.world(), device, group_);
+    overlapped_.emplace(plan, actions, transport.world(), device, group_, emulated);
   }
-  if (plan.layout.data.quantized_gradients > 0) {
+  if (emulated == nullptr && plan.layout.data.quantized_gradients > 0) {
     const int rank = transport.world().rank();
     quantised_.emplace(transport.world(), inside_group(plan.layout, rank), across_group(plan.layout, rank));
   }
@@ -33,6 +43,7 @@ void GradientSums::begin_step() {
 }
 
 void GradientSums::perform(const Action& action, Event& event, ActionMoments& moments, Clock::time_point deadline) {
+  if (emulated_ != nullptr) return emulate(action, event, moments, deadline);
   if (action.kind == ActionKind::reduce_gradient) add_tied_of_this_rank();
   const RankStages::Reduction reduction = stages_.reduction(action);
   event.peer = reduction.peer;
@@ -46,13 +57,35 @@ void GradientSums::perform(const Action& action, Event& event, ActionMoments& mo
   if (on_device && shards_ && reduction.peer < 0) {
     event.bytes += sum_on_stream(Collective::reduce_scatter, group_, reduction.gradients);
   } else {
-    for (const DeviceFloats& gradient : reduction.gradients) {
+    for (const DeviceFloats& gradient : reduction.gradients)
       sum(reduction.peer, {gradient.data, gradient.size}, deadline);
-      event.bytes += Bytes{static_cast<std::int64_t>(gradient.size_bytes())};
-    }
+    event.bytes += bytes_of(reduction.gradients);
   }
   if (reduction.peer < 0 && copies_.size() > 1) event.bytes += sum_over_copies(stages_.held(action.stage), deadline);
   if (on_device) moments.end = device_.compute().record();
+}
+
+// As `perform`, in the same order.
+void GradientSums::emulate(const Action& action, Event& event, ActionMoments& moments, Clock::time_point deadline) {
+  const WireTimes& times = emulated_->times();
+  const RankStages::Reduction reduction = stages_.reduction(action);
+  const Bytes left = bytes_of(reduction.gradients);
+  event.peer = reduction.peer;
+  if (reduction.peer >= 0) {
+    const int rank = transport_.rank();
+    const std::array pair{transport_.world_rank(std::min(rank, reduction.peer)),
+                          transport_.world_rank(std::max(rank, reduction.peer))};
+    event.bytes = left;
+    return emulated_->take(times.exchange(rank, reduction.peer, left), pair, deadline);
+  }
+  if (overlapped_) take_overlapped(action, event, moments, deadline);
+  event.bytes += left;
+  if (left > Bytes{}) emulated_->wait(emulated_->start_reduction(left));
+  emulated_->meet(group_, deadline);
+  if (copies_.size() == 1) return;
+  const Bytes own = bytes_of(stages_.held(action.stage).own_gradients());
+  event.bytes += own;
+  emulated_->take(times.sum_over_copies(own), copies_, deadline);
 }
 
 void GradientSums::take_overlapped(const Action& action, Event& event, ActionMoments& moments,
@@ -95,16 +128,13 @@ Bytes GradientSums::sum_on_stream(Collective kind, std::span<const int> group,
 
 Bytes GradientSums::sum_over_copies(Stage& stage, Clock::time_point deadline) {
   if (device_.is_asynchronous()) return sum_on_stream(Collective::all_reduce, copies_, stage.own_gradients());
-  Bytes summed;
-  for (const DeviceFloats& part : stage.own_gradients()) {
-    transport_.world().all_reduce(copies_, {part.data, part.size}, deadline);
-    summed += Bytes{static_cast<std::int64_t>(part.size_bytes())};
-  }
-  return summed;
+  const std::vector<DeviceFloats> parts = stage.own_gradients();
+  for (const DeviceFloats& part : parts) transport_.world().all_reduce(copies_, part.on_host(), deadline);
+  return bytes_of(parts);
 }
 
 void GradientSums::add_tied_of_this_rank() {
-  if (tied_added_) return;
+  if (tied_added_ || emulated_ != nullptr) return;
   tied_added_ = true;
   stages_.add_tied_gradients(device_.compute());
 }

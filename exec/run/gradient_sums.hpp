@@ -8,6 +8,7 @@
 #include "common/plan/plan.hpp"
 #include "common/timeline/timeline.hpp"
 #include "exec/device/device.hpp"
+#include "exec/emulation/emulated_wire.hpp"
 #include "exec/run/lane_transport.hpp"
 #include "exec/run/overlapped_reduction.hpp"
 #include "exec/run/rank_stages.hpp"
@@ -20,9 +21,10 @@ namespace plumb::exec {
 // Behind the backward or, over other data and where the plan's software says so, beside the last one of each stage.
 class GradientSums {
  public:
-  // `actions`: the rank's list. All must outlive this.
+  // `actions`: the rank's list. All must outlive this. `emulated`: not null, nothing is moved, sums take that wire's
+  // times; on hosts alone.
   GradientSums(const Plan& plan, const std::vector<Action>& actions, LaneTransport& transport, const RankStages& stages,
-               Device& device);
+               Device& device, EmulatedWire* emulated);
 
   void begin_step();
 
@@ -47,6 +49,7 @@ class GradientSums {
   void add_tied_of_this_rank();
 
  private:
+  void emulate(const Action& action, Event& event, ActionMoments& moments, Clock::time_point deadline);
   void take_overlapped(const Action& action, Event& event, ActionMoments& moments, Clock::time_point deadline);
   void sum(int peer, std::span<float> values, Clock::time_point deadline);
   void sum_own_part(std::span<float> values, Clock::time_point deadline);
@@ -57,6 +60,7 @@ class GradientSums {
   LaneTransport& transport_;
   const RankStages& stages_;
   Device& device_;
+  EmulatedWire* emulated_;
   // Of the layout's ranks: those whose gradients are summed, all of the data axis, or where there are several copies of
   // the states one copy's; and those that have the same part in all copies.
   std::vector<int> group_;

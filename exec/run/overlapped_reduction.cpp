@@ -22,14 +22,15 @@ Bytes bytes_of(const DeviceFloats& gradient) { return {static_cast<std::int64_t>
 }  // namespace
 
 OverlappedReduction::OverlappedReduction(const Plan& plan, const std::vector<Action>& actions, Transport& world,
-                                         Device& device, std::vector<int> data_group)
+                                         Device& device, std::vector<int> data_group, EmulatedWire* emulated)
     : beside_(reducing(plan, actions)),
       world_(world),
       device_(device),
       data_group_(std::move(data_group)),
       shards_(state_shards(plan.layout) > 1),
-      bucket_(bucket_bytes(plan.software, static_cast<int>(data_group_.size()))) {
-  if (!device.is_asynchronous()) {
+      bucket_(bucket_bytes(plan.software, static_cast<int>(data_group_.size()))),
+      emulated_(emulated) {
+  if (emulated_ == nullptr && !device.is_asynchronous()) {
     on_host_.emplace(world, data_group_, shards_ ? SumsBeside::Gets::own_part : SumsBeside::Gets::whole);
   }
 }
@@ -47,6 +48,7 @@ void OverlappedReduction::progress() {
 OverlappedReduction::Sum OverlappedReduction::finish(std::int32_t stage, Clock::time_point deadline) {
   const auto found = sums_.find(stage);
   if (found == sums_.end()) return {};
+  if (emulated_ != nullptr) emulated_->wait(found->second.end);
   if (on_host_) on_host_->finish(found->second.started, deadline);
   device_.compute().wait(found->second.last);
   return found->second;
@@ -66,12 +68,19 @@ void OverlappedReduction::start(const std::vector<DeviceFloats>& bucket) {
   const auto [found, is_first] = sums_.try_emplace(stage_);
   Sum& sum = found->second;
   if (is_first) sum.begun = Clock::now();
+  Bytes full;
   for (const DeviceFloats& gradient : bucket) {
-    sum.bytes += bytes_of(gradient);
+    full += bytes_of(gradient);
     if (on_host_) on_host_->start(gradient.on_host());
   }
-  if (on_host_) sum.started = on_host_->started();
-  if (!on_host_) start_on_streams(bucket, sum);
+  sum.bytes += full;
+  if (emulated_ != nullptr) {
+    sum.end = emulated_->start_reduction(full);
+  } else if (on_host_) {
+    sum.started = on_host_->started();
+  } else {
+    start_on_streams(bucket, sum);
+  }
 }
 
 void OverlappedReduction::start_on_streams(const std::vector<DeviceFloats>& bucket, Sum& sum) {

@@ -8,6 +8,7 @@
 
 #include "common/plan/plan.hpp"
 #include "exec/device/device.hpp"
+#include "exec/emulation/emulated_wire.hpp"
 #include "exec/stage/stage.hpp"
 #include "exec/transport/collectives/sums_beside.hpp"
 #include "exec/transport/launch_plan/filling_bucket.hpp"
@@ -21,9 +22,10 @@ namespace plumb::exec {
 class OverlappedReduction {
  public:
   // `actions`: the rank's list. `data_group`: ranks of `world` that sum (where there are several copies of the states,
-  // one copy's); that must outlive this, as `device`.
+  // one copy's); that must outlive this, as `device` and `emulated`. Not null: nothing is moved, a bucket takes that
+  // wire's time.
   OverlappedReduction(const Plan& plan, const std::vector<Action>& actions, Transport& world, Device& device,
-                      std::vector<int> data_group);
+                      std::vector<int> data_group, EmulatedWire* emulated);
 
   void begin_step() { sums_.clear(); }
 
@@ -40,9 +42,11 @@ class OverlappedReduction {
     Clock::time_point begun = {};  // on a host when the first bucket started,
     MomentPtr first = {};          // on a device from when it could,
     MomentPtr last = {};           // and when the last one has ended
-    std::size_t started = 0;       // on a host: so many sums of all stages, up to its last
+    std::size_t started = 0;       // on a host: so many sums of all stages, up to its last,
+    Clock::time_point end = {};    // and where it is emulated when that ends, unless another rank is late
   };
-  // On a host waits for them, and throws as Collectives::all_reduce; on a device compute does.
+  // On a host waits for them, and throws as Collectives::all_reduce; on a device compute does. Of an emulated wire
+  // waits until they end here.
   [[nodiscard]] Sum finish(std::int32_t stage, Clock::time_point deadline);
   // Of all stages, on a host: before other collectives of the group.
   void finish_all(Clock::time_point deadline);
@@ -60,6 +64,7 @@ class OverlappedReduction {
   FillingBucket<DeviceFloats> bucket_;
   std::int32_t stage_ = 0;            // that it is of
   std::map<std::int32_t, Sum> sums_;  // by stage
+  EmulatedWire* emulated_;
   std::optional<SumsBeside> on_host_;
 };
 

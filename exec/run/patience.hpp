@@ -8,7 +8,8 @@
 
 namespace plumb::exec {
 
-// The predicted time of all of a step's compute, as if one rank did it: a peer may have that to do before it answers.
+// The predicted time of all of a step's compute and of what it does not hide of its collectives, as if one rank did it:
+// a peer may have that to do before it answers.
 [[nodiscard]] Seconds serial_time(const Plan& plan);
 
 // What a user can do about a deadline that has passed, behind what was waited for.

@@ -308,6 +308,21 @@ void turn_to_rank_0(RankLog& log, const HostClock& clock) {
   }
 }
 
+std::vector<double> losses_of(const Plan& plan, const Schedule& lowered, const std::vector<RankLog>& logs) {
+  const std::vector<int> shares = group(plan.layout, 0, MeshAxis::data);
+  std::vector<double> losses(logs.front().steps.size(), 0);
+  for (const int share : shares) {
+    const Lane lane = lane_of(plan.layout, share);
+    for (int replica = 0; replica < replicas(lowered); ++replica) {
+      const auto last = static_cast<std::size_t>(rank_in_replica(lowered, replica, stages(lowered) - 1));
+      const RankLog& log = logs[static_cast<std::size_t>(lane.ranks[last])];
+      for (std::size_t step = 0; step < losses.size(); ++step) losses[step] += log.steps[step].loss;
+    }
+  }
+  for (double& loss : losses) loss /= static_cast<double>(shares.size());
+  return losses;
+}
+
 Timeline merge_logs(const Plan& plan, const Schedule& lowered, const std::vector<RankLog>& logs,
                     const std::string& producer, std::size_t first) {
   Timeline timeline = timeline_head(plan, lowered, TimelineSource::measured, producer);

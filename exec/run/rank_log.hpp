@@ -46,6 +46,11 @@ struct RankLog {
 // From the clock of the rank's host to that of rank 0's. How long the rank waited stays: it is no moment.
 void turn_to_rank_0(RankLog& log, const HostClock& clock);
 
+// The step's losses: the mean over the ranks that train on different data, each with those of all its microbatches.
+// `logs` by rank.
+[[nodiscard]] std::vector<double> losses_of(const Plan& plan, const Schedule& lowered,
+                                            const std::vector<RankLog>& logs);
+
 // The logs of all ranks, by rank and on rank 0's clock, as one timeline of measured steps: a step's time counts from
 // its first action (at the latest from when the last rank left the barrier); a receive starts when its sender handed
 // the message over; a sum of gradients spans what all its ranks saw. The ranks are those of the plan's layout. Its

@@ -11,6 +11,7 @@
 #include "common/schedule/reductions.hpp"
 #include "exec/device/host_device.hpp"
 #include "exec/device/torch_error.hpp"
+#include "exec/emulation/emulated_wire.hpp"
 #include "exec/host/pauses.hpp"
 #include "exec/run/boundary_values.hpp"
 #include "exec/run/evictions.hpp"
@@ -21,6 +22,7 @@
 #include "exec/run/patience.hpp"
 #include "exec/run/ranges.hpp"
 #include "exec/run/rank_stages.hpp"
+#include "exec/run/rank_traffic.hpp"
 #include "exec/run/step_moments.hpp"
 #include "exec/run/watchdog.hpp"
 #include "exec/run/weight_gathering.hpp"
@@ -46,14 +48,16 @@ class RankRun {
         asynchronous_(device_.is_asynchronous()),
         rank_(transport_.rank()),
         world_rank_(transport.rank()),
-        tensor_group_(group(plan.layout, world_rank_, MeshAxis::tensor)),
-        data_group_(group(plan.layout, world_rank_, MeshAxis::data)),
+        traffic_(transport, group(plan.layout, world_rank_, MeshAxis::tensor),
+                 group(plan.layout, world_rank_, MeshAxis::data)),
+        wire_(options.emulated_wire == nullptr ? nullptr
+                                               : std::make_unique<EmulatedWire>(*options.emulated_wire, transport)),
         shard_group_(shard_group(plan.layout, world_rank_)),
         stages_(lowered, rank_, stages),
         actions_(lowered.actions.at(static_cast<std::size_t>(rank_))),
         message_bytes_(message_bytes(plan.costs)),
         waiting_time_(serial_time(plan)),
-        sums_(plan, actions_, transport_, stages_, device_) {
+        sums_(plan, actions_, transport_, stages_, device_, wire_.get()) {
     const auto stage = [this](const Action& action) -> Stage& { return stages_.of(action); };
     // On a device what is received is a copy in memory of the rank's own: no bytes change hands.
     if (!asynchronous_ && options.memory.moved) {
@@ -93,9 +97,7 @@ class RankRun {
     sums_.begin_step();
     step_ = {};
     step_.events.reserve(actions_.size());
-    const Traffic before = received();
-    const TimesWithin spent = transport_.world().within_actions();
-    told_ = {};
+    traffic_.begin_step();
     mark(Clock::now(), waiting_time_);
     for (const auto& stage : stages_.all()) {
       if (stage) stage->begin_step(number);
@@ -118,29 +120,12 @@ class RankRun {
     }
     if (asynchronous_) await_device();
     end_step();
-    const Traffic behind = received();
-    step_.received_bytes = behind.all - before.all - told_.all;
-    step_.received_in_tensor = behind.in_tensor - before.in_tensor - told_.in_tensor;
-    step_.received_in_data = behind.in_data - before.in_data - told_.in_data;
-    step_.within = since(transport_.world().within_actions(), spent);
+    traffic_.end_step(step_);
     for (Event& event : step_.events) {
       event.rank = world_rank_;
       if (event.peer >= 0) event.peer = transport_.world_rank(event.peer);
     }
     return std::move(step_);
-  }
-
-  // Since the start.
-  struct Traffic {
-    Bytes all = {};
-    Bytes in_tensor = {};
-    Bytes in_data = {};
-  };
-  [[nodiscard]] Traffic received() {
-    const GroupBytes& in_groups = transport_.world().received_in_groups();
-    return {.all = transport_.received_bytes(),
-            .in_tensor = bytes_within(tensor_group_, in_groups),
-            .in_data = bytes_within(data_group_, in_groups)};
   }
 
   void end_step() {
@@ -204,14 +189,9 @@ class RankRun {
       if (is_send(action.kind)) {
         send(action, event);
       } else if (is_reduction(action.kind)) {
-        ActionMoments moments;
-        sums_.perform(action, event, moments, deadline(start, waiting_time_));
-        if (asynchronous_) here() = moments;
+        reduce(action, event, deadline(start, waiting_time_));
       } else if (action.kind == ActionKind::unshard) {
-        if (asynchronous_) here().begin = device_.compute().record();
-        event.bytes = gather_weights(stages_.held(action.stage), transport_.world(), device_, shard_group_,
-                                     deadline(start, waiting_time_));
-        if (asynchronous_) here().end = device_.compute().record();
+        unshard(action, event, deadline(start, waiting_time_));
       } else if (action.kind == ActionKind::clip_gradients) {
         clip(deadline(start, waiting_time_));
       } else {
@@ -225,16 +205,30 @@ class RankRun {
     if (evictions_) evictions_->take_arrived();
   }
 
-  // What ranks tell each other of the norm is no payload.
+  void reduce(const Action& action, Event& event, Clock::time_point until) {
+    ActionMoments moments;
+    const auto sum = [&] { sums_.perform(action, event, moments, until); };
+    wire_ ? traffic_.telling(sum) : sum();
+    if (asynchronous_) here() = moments;
+  }
+
+  void unshard(const Action& action, Event& event, Clock::time_point until) {
+    if (wire_) {
+      event.bytes = wire_->times().gathered(action.stage);
+      return traffic_.telling([&] { wire_->take(wire_->times().gathering(action.stage), shard_group_, until); });
+    }
+    if (asynchronous_) here().begin = device_.compute().record();
+    event.bytes = gather_weights(stages_.held(action.stage), transport_.world(), device_, shard_group_, until);
+    if (asynchronous_) here().end = device_.compute().record();
+  }
+
   void clip(Clock::time_point until) {
-    const Traffic before = received();
     sums_.add_tied_of_this_rank();
-    step_.gradient_norm =
-        clip_gradients(stages_, lowered_, plan_.training.gradient_clipping, transport_.world(), until);
-    const Traffic now = received();
-    told_.all += now.all - before.all;
-    told_.in_tensor += now.in_tensor - before.in_tensor;
-    told_.in_data += now.in_data - before.in_data;
+    if (wire_) wire_->wait(after(Clock::now(), wire_->times().clipping()));
+    traffic_.telling([&] {
+      step_.gradient_norm =
+          clip_gradients(stages_, lowered_, plan_.training.gradient_clipping, transport_.world(), until);
+    });
   }
 
   // Waits, as if at the place of the action that receives it, for what `action` needs.
@@ -372,9 +366,9 @@ class RankRun {
   bool asynchronous_;
   int rank_;
   int world_rank_;
-  std::vector<int> tensor_group_;  // of the layout's ranks, as the next
-  std::vector<int> data_group_;
-  std::vector<int> shard_group_;
+  RankTraffic traffic_;
+  std::unique_ptr<EmulatedWire> wire_;  // if the wire is emulated, too
+  std::vector<int> shard_group_;        // of the layout's ranks
   RankStages stages_;
   const std::vector<Action>& actions_;
   std::vector<Bytes> message_bytes_;                               // of each slice, or of all
@@ -383,7 +377,6 @@ class RankRun {
 
   Position position_;
   RankStep step_;
-  Traffic told_ = {};    // in this step, of the gradient's norm
   StepMoments moments_;  // on an asynchronous device
   BoundaryValues values_;
   GradientSums sums_;

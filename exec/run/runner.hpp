@@ -15,6 +15,7 @@ namespace plumb::exec {
 
 class Device;
 class Watchdog;
+class WireTimes;  // exec/emulation/wire_times.hpp
 
 // Memory of a rank, as whoever tracks it sees it; empty functions: nobody does.
 struct MemoryHooks {
@@ -35,6 +36,9 @@ struct RunOptions {
   Device* device = nullptr;                // what the stages compute on; null: the host
   const RankLaunches* launches = nullptr;  // for transports that move messages on streams; null: none are planned
   const ReceiveArena* arena = nullptr;     // of this rank and list, on an asynchronous device; null: none is planned
+  // On hosts: collectives take these times and move nothing, between stages whose gradients are not touched (pipelines'
+  // messages go as ever). Null: they are made.
+  const WireTimes* emulated_wire = nullptr;
 };
 
 // Runs the list of the pipeline rank that `transport.rank()` has in the plan's layout, for every step. `stages` by

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <thread>
 #include <utility>
 
 #include "common/base/error.hpp"
@@ -13,11 +12,10 @@
 #include "common/layout/lane.hpp"
 #include "common/plan/plan_costs.hpp"
 #include "common/schedule/slices.hpp"
+#include "exec/emulation/polled_sleep.hpp"
 
 namespace plumb::exec {
 namespace {
-
-constexpr auto part_of_wait = std::chrono::milliseconds(50);
 
 // How far a microbatch has come through the stage.
 enum class Progress : std::uint8_t { none, input_kept, activations_kept, evicted, weight_work_kept, done };
@@ -52,8 +50,25 @@ struct Shape {
   std::size_t weight_bytes = 0;     // to be gathered from them, where they share out the states
   std::size_t element_bytes = 1;
   std::vector<BlockGradients> gradients = {};  // in the order of the backward
+  std::size_t bucket_values = 1;               // that are summed as one where they are reported
   int first_microbatch = 0;                    // of those that go through this replica
   int end_microbatch = 0;
+};
+
+// Gradients, or a size alone where nobody touches them.
+class Values {
+ public:
+  Values(std::size_t size, GradientMemory memory) : memory_(memory == GradientMemory::held ? size : 0), size_(size) {}
+
+  [[nodiscard]] std::size_t size() const { return size_; }
+  [[nodiscard]] DeviceFloats all() { return from(0, size_); }
+  [[nodiscard]] DeviceFloats from(std::size_t first, std::size_t count) {
+    return {memory_.empty() ? nullptr : memory_.data() + first, count};
+  }
+
+ private:
+  std::vector<float> memory_;
+  std::size_t size_;
 };
 
 // Gradients are fp32.
@@ -61,17 +76,17 @@ std::size_t values_of(Bytes amount) { return static_cast<std::size_t>(amount.val
 
 class EmulatedStage : public Stage {
  public:
-  EmulatedStage(const ComputeCost& cost, const Shape& shape, Transport* run)
+  EmulatedStage(const ComputeCost& cost, const Shape& shape, const Emulation& emulation)
       : cost_(cost),
         shape_(shape),
-        run_(run),
+        run_(emulation.run),
         progress_(static_cast<std::size_t>(shape.end_microbatch)),
         forward_shares_(static_cast<std::size_t>(shape.end_microbatch), 1),
         backward_shares_(static_cast<std::size_t>(shape.end_microbatch), 1),
-        tied_(shape.tied_values),
-        gradient_(shape.gradient_values),
-        own_(shape.own_values),
-        weights_(shape.weight_bytes) {}
+        tied_(shape.tied_values, emulation.gradients),
+        gradient_(shape.gradient_values, emulation.gradients),
+        own_(shape.own_values, emulation.gradients),
+        weights_(emulation.gradients == GradientMemory::held ? shape.weight_bytes : 0) {}
 
   // In an overlapped pair of this microbatch's forward, or backward, it takes `share` of its time alone.
   void set_share(ActionKind kind, int microbatch, double share) {
@@ -87,7 +102,7 @@ class EmulatedStage : public Stage {
 
   Payload forward(int microbatch, Payload input) override {
     const auto end =
-        Clock::now() + duration(times(microbatch).forward * forward_shares_.at(static_cast<std::size_t>(microbatch)));
+        after(Clock::now(), times(microbatch).forward * forward_shares_.at(static_cast<std::size_t>(microbatch)));
     advance(microbatch, Progress::none, shape_.recomputed ? Progress::input_kept : Progress::activations_kept);
     require_size(input, microbatch, !shape_.first);
     Payload output = boundary(microbatch, !shape_.last);
@@ -96,14 +111,14 @@ class EmulatedStage : public Stage {
   }
 
   void recompute(int microbatch) override {
-    const auto end = Clock::now() + duration(times(microbatch).forward);
+    const auto end = after(Clock::now(), times(microbatch).forward);
     advance(microbatch, Progress::input_kept, Progress::activations_kept);
     wait_until(end);
   }
 
   Payload input_gradient(int microbatch, Payload output_gradient) override {
-    const auto end = Clock::now() + duration(times(microbatch).input_gradient *
-                                             backward_shares_.at(static_cast<std::size_t>(microbatch)));
+    const auto end = after(
+        Clock::now(), times(microbatch).input_gradient * backward_shares_.at(static_cast<std::size_t>(microbatch)));
     advance(microbatch, Progress::activations_kept, Progress::weight_work_kept);
     require_size(output_gradient, microbatch, !shape_.last);
     Payload gradient = boundary(microbatch, !shape_.first);
@@ -143,17 +158,15 @@ class EmulatedStage : public Stage {
 
   void report_gradients(std::function<void(DeviceFloats)> complete) override { complete_ = std::move(complete); }
 
-  std::vector<DeviceFloats> gradients() override {
-    return {{gradient_.data() + reported_, gradient_.size() - reported_}};
-  }
+  std::vector<DeviceFloats> gradients() override { return {gradient_.from(reported_, gradient_.size() - reported_)}; }
 
-  DeviceFloats tied_gradient() override { return {tied_.data(), tied_.size()}; }
+  DeviceFloats tied_gradient() override { return tied_.all(); }
 
-  std::vector<DeviceFloats> own_gradients() override { return {{own_.data(), own_.size()}}; }
+  std::vector<DeviceFloats> own_gradients() override { return {own_.all()}; }
 
   std::vector<StoredWeight> stored_weights() override { return {{weights_, shape_.element_bytes}}; }
 
-  void optimizer_step() override { wait_until(Clock::now() + duration(cost_.optimizer)); }
+  void optimizer_step() override { wait_until(after(Clock::now(), cost_.optimizer)); }
 
   void end_step() override {
     for (int microbatch = shape_.first_microbatch; microbatch < shape_.end_microbatch; ++microbatch) {
@@ -167,18 +180,7 @@ class EmulatedStage : public Stage {
   double loss() const override { return 0; }
 
  private:
-  static Clock::duration duration(Seconds time) {
-    return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(time.value));
-  }
-
-  // In parts, between which it learns that the run is over: a predicted time may be hours.
-  void wait_until(Clock::time_point end) const {
-    while (run_ != nullptr && end - Clock::now() > part_of_wait) {
-      std::this_thread::sleep_for(part_of_wait);
-      run_->poll();
-    }
-    std::this_thread::sleep_until(end);
-  }
+  void wait_until(Clock::time_point end) const { sleep_until(end, run_); }
 
   [[nodiscard]] ActionTimes times(int microbatch) const { return times_of(cost_, microbatch); }
 
@@ -190,14 +192,22 @@ class EmulatedStage : public Stage {
       Seconds passed;
       for (const BlockGradients& block : shape_.gradients) {
         passed += block.backward;
-        wait_until(begin + duration(all.value > 0 ? time * (passed / all) : time));
-        const std::size_t values = std::min(values_of(block.bytes), gradient_.size() - reported_);
-        complete_({gradient_.data() + reported_, values});
-        reported_ += values;
+        wait_until(after(begin, all.value > 0 ? time * (passed / all) : time));
+        report(std::min(values_of(block.bytes), gradient_.size() - reported_));
       }
       complete_ = nullptr;
     }
-    wait_until(begin + duration(time));
+    wait_until(after(begin, time));
+  }
+
+  // So many more, in parts that fill each bucket to the byte, as predictions have them: of weights nothing is known.
+  void report(std::size_t values) {
+    for (const std::size_t end = reported_ + values; reported_ < end;) {
+      const std::size_t left_in_bucket = shape_.bucket_values - reported_ % shape_.bucket_values;
+      const std::size_t part = std::min(left_in_bucket, end - reported_);
+      complete_(gradient_.from(reported_, part));
+      reported_ += part;
+    }
   }
 
   void advance(int microbatch, Progress from, Progress to) {
@@ -230,9 +240,9 @@ class EmulatedStage : public Stage {
   std::vector<Progress> progress_;
   std::vector<double> forward_shares_;  // of the time alone, by microbatch: below 1 in an overlapped pair
   std::vector<double> backward_shares_;
-  std::vector<float> tied_;
-  std::vector<float> gradient_;
-  std::vector<float> own_;
+  Values tied_;
+  Values gradient_;
+  Values own_;
   std::vector<std::byte> weights_;
   std::size_t reported_ = 0;  // of these, from the first on
   std::function<void(DeviceFloats)> complete_;
@@ -249,12 +259,13 @@ void set_shares(const Plan& plan, const OverlappedPair& pair, EmulatedStage& sta
 
 }  // namespace
 
-std::vector<std::unique_ptr<Stage>> make_emulated_stages(const Plan& plan, int rank, Transport* run) {
+std::vector<std::unique_ptr<Stage>> make_emulated_stages(const Plan& plan, int rank, const Emulation& emulation) {
   const Schedule& schedule = plan.schedule;
   const int place = lane_of(plan.layout, rank).pipeline_rank;
   const bool sums = replicas(schedule) == 2 || plan.layout.data.degree > 1;
   const bool beside = plan.layout.data.degree > 1 && plan.software.data_overlap;
   const auto gradients = beside ? gradients_in_backward(plan) : std::vector<std::vector<BlockGradients>>();
+  const Bytes bucket = bucket_bytes(plan.software, static_cast<int>(shard_group(plan.layout, rank).size()));
   const int count = stages(schedule);
   const std::vector<bool> recomputed = recomputed_stages(schedule);
   std::vector<std::unique_ptr<Stage>> made(stage_slot(schedule, replicas(schedule), 0));
@@ -276,9 +287,10 @@ std::vector<std::unique_ptr<Stage>> make_emulated_stages(const Plan& plan, int r
           .weight_bytes = static_cast<std::size_t>(cost.gathered_bytes.value),
           .element_bytes = static_cast<std::size_t>(element_bytes(plan.training.precision)),
           .gradients = beside ? gradients[index] : std::vector<BlockGradients>(),
+          .bucket_values = values_of(bucket + Bytes{sizeof(float) - 1}),  // it is full with no fewer
           .first_microbatch = replica == 0 ? 0 : schedule.microbatches / 2,
           .end_microbatch = replica + 1 == replicas(schedule) ? schedule.microbatches : schedule.microbatches / 2};
-      auto emulated = std::make_unique<EmulatedStage>(cost, shape, run);
+      auto emulated = std::make_unique<EmulatedStage>(cost, shape, emulation);
       for (const OverlappedPair& pair : schedule.overlapped) {
         for (const Action& action : {pair.first, pair.second}) {
           const bool here = action.stage == stage && replica_of(schedule, action.microbatch) == replica;

@@ -414,7 +414,7 @@ TEST_CASE("an emulated stage does not wait out a predicted time once its run is 
   Plan plan = emulated_plan({.shape = {.ranks = 1, .microbatches = 2}, .time = {0.2}});
   plan.costs.stages[0].optimizer = {0.2};
   const auto transports = make_local_transports(1);
-  const auto stages = make_emulated_stages(plan, 0, transports[0].get());
+  const auto stages = make_emulated_stages(plan, 0, {.run = transports[0].get()});
   Stage& stage = *stages[0];
   stage.begin_step(1);
   for (int microbatch = 0; microbatch < 2; ++microbatch) CHECK_NOTHROW((void)stage.forward(microbatch, {}));

@@ -1,0 +1,67 @@
+// Sessions whose compute and data-parallel wire are emulated: their steps beside the predicted ones.
+#include "common/plan/plan_costs.hpp"
+#include "common/planner/planner.hpp"
+#include "common/timeline/statistics.hpp"
+#include "exec/run/rank_log.hpp"
+#include "tests/catch.hpp"
+#include "tests/exec/commands/sessions.hpp"
+#include "tests/exec/tiny_plan.hpp"
+
+using namespace plumb;
+using namespace plumb::exec;
+
+namespace {
+
+// A machine so slow that a step of the tiny model takes tens of milliseconds, and so do the sums of its gradients: some
+// of them are hidden by its last backward, some are not.
+Plan slow_plan(int pipeline, const std::string& schedule, const std::string& sharding) {
+  Plan plan = tiny_plan({.ranks = pipeline,
+                         .microbatches = 2 * pipeline,
+                         .schedule = schedule,
+                         .data = 4,
+                         .more_of_data = sharding,
+                         .shallow = true});
+  Machine& machine = plan.cluster.machine;
+  machine.cores = 4 * pipeline;
+  for (auto* rate : {&machine.device.peak.value.value, &machine.device.memory_bandwidth.value.value}) *rate /= 150;
+  machine.collective_bandwidth.value = {10e6};
+  machine.collective_latency.value = {20e-6};
+  machine.collective_latency_per_rank.value = {};
+  plan.software.data_overlap = true;
+  plan.software.data_bucket = {.bytes = {8000}};
+  plan.costs = predicted_costs(plan);
+  return plan;
+}
+
+SessionLogs emulate(const PreparedPlan& prepared) {
+  const TransportKind kind = transport_kinds().front();
+  SessionOptions options = test::checked_steps(kind, 3);
+  options.check = false;
+  options.emulate = true;
+  return test::train_session(kind, {prepared}, options);
+}
+
+}  // namespace
+
+TEST_CASE("emulated steps take no less than the predicted time, with sums of gradients that are hidden in part") {
+  const int pipeline = GENERATE(1, 2);
+  const std::string sharding = GENERATE(
+      std::string(), ", sharding: zero1", ", sharding: fsdp, reshard_after_forward: true, reduce: each_microbatch",
+      ", sharding: {kind: hsdp, shard: 2}, reshard_after_forward: false, reduce: last_microbatch");
+  const std::string schedule = pipeline == 1 ? "1f1b" : GENERATE(std::string("1f1b"), "zb-h1");
+  CAPTURE(pipeline, schedule, sharding);
+  const Plan plan = slow_plan(pipeline, schedule, sharding);
+  const PreparedPlan prepared{plan, lowered_schedule(plan)};
+  const Timeline measured = merge_logs(plan, prepared.lowered, emulate(prepared).ranks.front(), "test");
+  const Timeline predicted = predict_by_path(plan);
+  // Times are cut to nanoseconds, gradients to whole values.
+  CHECK(median_step(measured).duration >= predicted.steps.front().duration * 0.999);
+  for (const Timeline& timeline : {predicted, measured}) {
+    const CommunicationTimes times = communication_times(median_step(timeline), ranks_of(timeline));
+    const CommunicationTime& sums = times[static_cast<std::size_t>(CommunicationUse::gradients)];
+    CAPTURE(timeline.producer, sums.hidden.value, sums.on_its_way.value);
+    if (reduces_in_actions(plan.layout)) continue;
+    CHECK(sums.hidden > Seconds{});
+    CHECK(sums.hidden < sums.on_its_way);
+  }
+}
