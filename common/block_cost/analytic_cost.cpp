@@ -225,8 +225,10 @@ void set_states(ComputeCost& cost, ParameterShare parameters, const Scenario& sc
   cost.optimizer_bytes = states.optimizer;
   cost.data_moves = {};
   cost.host_moves = {};
+  cost.parameter_moves = {};
   if (state_shards(scenario.layout) > 1) share_out(cost, parameters, states, scenario);
   if (scenario.training.offload.optimizer) offload_optimizer(cost, parameters, scenario);
+  if (scenario.training.offload.parameters) offload_parameters(cost, parameters, scenario);
 }
 
 KernelContext kernel_context(const Scenario& scenario, Slice slice) {

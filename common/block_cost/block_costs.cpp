@@ -337,7 +337,11 @@ ComputeCost with_table_copy(ComputeCost head, const Scenario& scenario, const Co
   head.optimizer_bytes += copy.optimizer_bytes;
   head.gathered_bytes += copy.gathered_bytes;
   head.data_moves += copy.data_moves;
-  if (frozen) return head;
+  head.parameter_moves += copy.parameter_moves;
+  if (frozen) {
+    head.host_moves += copy.host_moves;
+    return head;
+  }
   const double share =
       static_cast<double>(table) / static_cast<double>(std::max<std::int64_t>(1, embedding.parameters));
   copy.host_moves.updating = embedding.host_moves.updating * share;
@@ -349,7 +353,11 @@ ComputeCost with_table_copy(ComputeCost head, const Scenario& scenario, const Co
 ComputeCost with_table_gradient(ComputeCost head, const Scenario& scenario) {
   const std::int64_t table = stored_table_elements(scenario.model, scenario.layout.tensor);
   if (gathers_in_actions(scenario.layout)) {  // as the embedding does
-    head.data_moves.gathered += Bytes{table * element_bytes(scenario.training.precision)};
+    const std::int64_t weight = element_bytes(scenario.training.precision);
+    head.data_moves.gathered += Bytes{table * weight};
+    if (scenario.training.offload.parameters) {
+      head.parameter_moves.up += Bytes{largest_part(table, state_shards(scenario.layout)) * weight};
+    }
   }
   if (scenario.training.lora) return head;
   head.second_gradient_bytes = {table * element_bytes(scenario.software.gradients)};

@@ -41,4 +41,28 @@ void offload_optimizer(ComputeCost& cost, ParameterShare parameters, const Scena
   cost.optimizer_bytes = {};
 }
 
+void offload_parameters(ComputeCost& cost, ParameterShare parameters, const Scenario& scenario) {
+  const std::int64_t weight = element_bytes(scenario.training.precision);
+  const bool wide = scenario.training.precision == ElementType::fp32;
+  const bool host_updates = scenario.training.offload.optimizer;
+  const Bytes updated{parameters.updated * weight};
+  HostMoves& moves = cost.host_moves;
+  cost.parameter_bytes = {};
+  cost.parameter_moves.up = {parameters.stored * weight};
+  moves.kept += cost.parameter_moves.up - (wide && host_updates ? updated : Bytes{});
+  moves.up = wide && !host_updates ? updated : Bytes{};
+  if (!host_updates) moves.down = updated;
+  const HostProfile host = host_in_training(scenario);
+  moves.copying_up = host_copy_time(host, moves.up);
+  moves.copying_down = host_copy_time(host, moves.down);
+}
+
+ParameterMoves weights_coming_up(const ComputeCost& block, const Scenario& scenario) {
+  const Bytes up = block.parameter_moves.up;
+  if (up == Bytes{}) return {};
+  return {.up = up,
+          .copying = host_copy_time(host_in_training(scenario), up),
+          .beside = copies_beside_update(scenario.cluster.machine)};
+}
+
 }  // namespace plumb

@@ -12,6 +12,14 @@ namespace plumb {
 // the step's communication are 2M of fp16 gradients and 2M of fp16 weights).
 void offload_optimizer(ComputeCost& cost, ParameterShare parameters, const Scenario& scenario);
 
+// Moves this rank's own parts of a block's weights to the host, frozen ones with them; the device has a weight only
+// while it is gathered. A host that keeps the optimizer's states writes them there, and has no master copy beside fp32
+// weights. A device that updates copies them down in STEP, fp32 weights up before. After offload_optimizer.
+void offload_parameters(ComputeCost& cost, ParameterShare parameters, const Scenario& scenario);
+
+// How long it takes the own parts of the weights of a block to come up for one gathering.
+[[nodiscard]] ParameterMoves weights_coming_up(const ComputeCost& block, const Scenario& scenario);
+
 // The block with what it keeps between F and I or B on the host: once down and once up over the device's port, a
 // microbatch (arXiv 2104.07857, sections 4.1 and 5.1.2, of checkpoints). What W needs after I, and what slices hand on,
 // stays.

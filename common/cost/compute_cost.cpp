@@ -57,6 +57,7 @@ void add(ComputeCost& sum, const ComputeCost& block) {
   sum.data_moves += block.data_moves;
   sum.host_moves += block.host_moves;
   sum.activation_moves += block.activation_moves;
+  sum.parameter_moves += block.parameter_moves;
 }
 
 SliceBytes own_bytes(const ComputeCost& cost) {
@@ -239,7 +240,8 @@ SliceBytes keeping_only(SliceBytes bytes, Bytes kept) {
 
 // Its weights are gathered once for both.
 ComputeCost redone_in_backward(ComputeCost layer) {
-  const Seconds gathering = layer.data_moves.waits.forward;
+  const ParameterMoves& weights = layer.parameter_moves;
+  const Seconds gathering = layer.data_moves.waits.forward + (weights.beside ? Seconds{} : weights.copying);
   layer.input_gradient += layer.forward - gathering;
   for (ActionTimes& slice : layer.slices) slice.input_gradient += slice.forward - gathering;
   const std::vector<Bytes>& kept = layer.kept_if_redone;

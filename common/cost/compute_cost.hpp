@@ -84,6 +84,7 @@ struct ComputeCost {
   DataMoves data_moves = {};
   HostMoves host_moves = {};
   ActivationMoves activation_moves = {};  // then kept_bytes are 0
+  ParameterMoves parameter_moves = {};    // then parameter_bytes are 0
   bool operator==(const ComputeCost&) const = default;
 };
 
@@ -130,7 +131,6 @@ void set_bytes(ComputeCost& cost, const SliceBytes& bytes);  // of its actions w
 [[nodiscard]] ComputeCost of_slices(const std::vector<ComputeCost>& slices);
 // A layer that hands this on, by slice; empty: nothing.
 [[nodiscard]] ComputeCost handing_on(ComputeCost layer, const std::vector<HandedOn>& slices);
-
 // Where only the whole was measured: a slice has an even part of all times and bytes that grow with the tokens. That is
 // too little for matmuls, whose rate falls with fewer tokens, and takes attention of all slices for the mean.
 [[nodiscard]] ComputeCost per_slice(ComputeCost cost, int slices);

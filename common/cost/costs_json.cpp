@@ -87,6 +87,13 @@ static void fields(Archive& archive, ActivationMoves& x) {
 }
 
 template <class Archive>
+static void fields(Archive& archive, ParameterMoves& x) {
+  archive("up_bytes", x.up);
+  archive("copying_s", x.copying);
+  archive("beside", x.beside);
+}
+
+template <class Archive>
 static void fields(Archive& archive, ComputeCost& x) {
   archive("forward_s", x.forward);
   archive("input_gradient_s", x.input_gradient);
@@ -115,6 +122,7 @@ static void fields(Archive& archive, ComputeCost& x) {
   archive.unless_usual("data_moves", x.data_moves);
   archive.unless_usual("host_moves", x.host_moves);
   archive.unless_usual("activation_moves", x.activation_moves);
+  archive.unless_usual("parameter_moves", x.parameter_moves);
 }
 
 template <class Archive>
@@ -220,6 +228,12 @@ void require_amounts_of_cost(const JsonValue& cost) {
   if (const auto moves = cost.find("activation_moves")) {
     require_amounts(*moves, {"kept_bytes"});
     if (cost.at("kept_bytes").bytes() > Bytes{}) cost.at("kept_bytes").fail("expected 0: activations are on the host");
+  }
+  if (const auto moves = cost.find("parameter_moves")) {
+    require_amounts(*moves, {"up_bytes"});
+    if (cost.at("parameter_bytes").bytes() > Bytes{}) {
+      cost.at("parameter_bytes").fail("expected 0: weights are on the host");
+    }
   }
   const auto slices = cost.find("slice_bytes");
   for (std::size_t i = 0; slices && i < slices->size(); ++i) {

@@ -26,25 +26,39 @@ void operator+=(ActivationMoves& sum, const ActivationMoves& moves) {
   sum.waits += moves.waits;
 }
 
+void operator+=(ParameterMoves& sum, const ParameterMoves& moves) {
+  sum.up += moves.up;
+  sum.copying += moves.copying;
+  sum.beside = sum.beside || moves.beside;
+}
+
 Seconds host_copy_time(const HostProfile& host, Bytes bytes) {
   if (bytes == Bytes{}) return {};
   return host.link.latency.value + bytes / host.link.bandwidth.value;
 }
 
-Seconds offloaded_step_time(const std::vector<HostMoves>& pieces, bool overlapped) {
-  Seconds down;
+StepPiece updated_on_host(const HostMoves& moves) {
+  return {.before = moves.copying_down, .updating = moves.updating, .behind = moves.copying_up};
+}
+
+StepPiece updated_on_device(const HostMoves& moves, Seconds updating) {
+  return {.before = moves.copying_up, .updating = updating, .behind = moves.copying_down};
+}
+
+Seconds offloaded_step_time(const std::vector<StepPiece>& pieces, bool overlapped) {
+  Seconds there;
   Seconds updated;
-  Seconds up;
-  for (const HostMoves& piece : pieces) {
+  Seconds back;
+  for (const StepPiece& piece : pieces) {
     if (!overlapped) {
-      up += piece.copying_down + piece.updating + piece.copying_up;
+      back += piece.before + piece.updating + piece.behind;
       continue;
     }
-    down += piece.copying_down;
-    updated = std::max(updated, down) + piece.updating;
-    up = std::max(up, updated) + piece.copying_up;
+    there += piece.before;
+    updated = std::max(updated, there) + piece.updating;
+    back = std::max(back, updated) + piece.behind;
   }
-  return up;
+  return back;
 }
 
 }  // namespace plumb

@@ -49,6 +49,20 @@ ActivationMoves on_host(std::span<const ComputeCost> blocks, std::size_t block) 
   return beside ? blocks[block].activation_moves : ActivationMoves{};
 }
 
+// What weights that come up take of the link over which activations come up, before these: beside block i, going back,
+// those of the next; where nothing goes beside it, its own, which are in its gathering's time.
+Seconds weights_up(std::span<const ComputeCost> blocks, std::size_t block) {
+  const bool ahead = blocks[block].data_moves.beside;
+  const std::size_t of = ahead ? block - 1 : block;
+  return of < blocks.size() && blocks[of].parameter_moves.beside ? blocks[of].parameter_moves.copying : Seconds{};
+}
+
+// Before the first block of I or B.
+Seconds weights_before_all(std::span<const ComputeCost> blocks) {
+  const ComputeCost& last = blocks.back();
+  return last.data_moves.beside && last.parameter_moves.beside ? last.parameter_moves.copying : Seconds{};
+}
+
 Seconds beyond(Seconds moving, Seconds computing) { return std::max(moving - computing, Seconds{}); }
 
 // For others' weights and gradients; and with the activations on the host, if these count.
@@ -61,7 +75,7 @@ DataWaits waits_of(const std::vector<ComputeCost>& blocks, int slice, WaitsFor w
   const std::size_t end = blocks.size() - 1;
   const DataMoves first = of_neighbour(blocks, 0);
   const DataMoves last = of_neighbour(blocks, end);
-  const Seconds before_all = std::max(gathering_again(last), copying(end));
+  const Seconds before_all = std::max(gathering_again(last), copying(end) + weights_before_all(blocks));
   DataWaits waits{.forward = first.gathering + copying(end),
                   .recompute = gathering_again(first),
                   .input_gradient = before_all,
@@ -72,12 +86,13 @@ DataWaits waits_of(const std::vector<ComputeCost>& blocks, int slice, WaitsFor w
     const DataMoves next = of_neighbour(blocks, i + 1);
     const Seconds before = gathering_again(of_neighbour(blocks, i - 1));  // of the first: beyond the end, too
     const Seconds behind = next.reducing;
-    const Seconds copied = copying(i - 1);
-    waits.forward += beyond(std::max(next.gathering, copied), own.forward);
+    const Seconds down = copying(i - 1);
+    const Seconds up = weights_up(blocks, i) + copying(i - 1);
+    waits.forward += beyond(std::max(next.gathering, down), own.forward);
     waits.recompute += beyond(gathering_again(next), own.forward);
-    waits.input_gradient += beyond(std::max(before, copied), own.input_gradient);
+    waits.input_gradient += beyond(std::max(before, up), own.input_gradient);
     waits.weight_gradient += beyond(behind, own.weight_gradient);
-    waits.backward += beyond(std::max(before + behind, copied), backward_time(own));
+    waits.backward += beyond(std::max(before + behind, up), backward_time(own));
   }
   return waits;
 }
@@ -136,10 +151,11 @@ std::vector<Seconds> reduced_at(std::span<const ComputeCost> blocks, bool weight
   const auto gathering = [&](std::size_t block) {
     return weight_gradient_alone ? Seconds{} : gathering_again(blocks[block].data_moves);
   };
-  const auto copying = [&](std::size_t block) {
-    return weight_gradient_alone ? Seconds{} : on_host(blocks, block).copying;
+  const auto coming_up = [&](Seconds weights, std::size_t block) {
+    return weight_gradient_alone ? Seconds{} : weights + on_host(blocks, block).copying;
   };
-  Seconds begun = std::max(gathering(blocks.size() - 1), copying(blocks.size() - 1));
+  const std::size_t end = blocks.size() - 1;
+  Seconds begun = std::max(gathering(end), coming_up(weights_before_all(blocks), end));
   for (std::size_t i = blocks.size(); i-- > 0;) {
     const ActionTimes own = times_of(blocks[i], 0);
     Seconds moved = i > 0 ? gathering(i - 1) : Seconds{};
@@ -147,7 +163,8 @@ std::vector<Seconds> reduced_at(std::span<const ComputeCost> blocks, bool weight
       moved += blocks[i + 1].data_moves.reducing;
       at.push_back(begun + moved);
     }
-    begun += std::max({weight_gradient_alone ? own.weight_gradient : backward_time(own), moved, copying(i - 1)});
+    begun += std::max({weight_gradient_alone ? own.weight_gradient : backward_time(own), moved,
+                       coming_up(weights_up(blocks, i), i - 1)});
   }
   at.push_back(begun + blocks.front().data_moves.reducing);
   return at;

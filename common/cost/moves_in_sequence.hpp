@@ -24,6 +24,8 @@ namespace plumb {
 //   F  g_0 + Σ max(t_i, g_{i+1}, h_{i−1}) + h_{n−1}
 //   I  max(g_{n−1}, h_{n−1}) + Σ max(t_i, g_{i−1}, h_{i−1})
 //   B  max(g_{n−1}, h_{n−1}) + Σ max(t_i, g_{i−1} + r_{i+1}, h_{i−1}) + r_0
+// Own parts of weights that stand on the host come up, u of a block, as the first part of its g. In I and B they have
+// that way of the link before the activations: h_{i−1} there is u_{i−1} + h_{i−1}.
 // What does not go beside the computing is in the times of its block.
 // `sum`: of these blocks, with their own times alone, also of each slice.
 void add_waits(ComputeCost& sum, const std::vector<ComputeCost>& blocks);

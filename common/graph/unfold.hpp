@@ -23,6 +23,7 @@ struct BlockParts {
   // Of each rank by itself: its activations come from the host before it, or go there behind it.
   Seconds copied_before = {};
   Seconds copied_behind = {};
+  Seconds weights_up = {};  // its own parts of the weights come, before these are gathered and before activations
 };
 // In the order in which the action goes through them.
 struct ActionBlocks {

@@ -27,22 +27,33 @@ Seconds copied_beside(const std::vector<BlockParts>& all, std::size_t i) {
   return (i + 1 < all.size() ? all[i + 1].copied_before : Seconds{}) + (i > 0 ? all[i - 1].copied_behind : Seconds{});
 }
 
+// Whether these are activations that come up, as weights do.
+bool come_up_beside(const std::vector<BlockParts>& all, std::size_t i) {
+  return i + 1 < all.size() && all[i + 1].copied_before.value > 0;
+}
+
 }  // namespace
 
 Seconds time_of(const ActionBlocks& blocks, const CollectiveTable& table) {
   const std::vector<BlockParts>& all = blocks.blocks;
+  const auto weights_up = [&](std::size_t i) {
+    return blocks.beside && i < all.size() ? all[i].weights_up : Seconds{};
+  };
   const auto gathering = [&](std::size_t i) {
-    return blocks.beside && i < all.size() ? time_of(all[i].gathering) : Seconds{};
+    return blocks.beside && i < all.size() ? all[i].weights_up + time_of(all[i].gathering) : Seconds{};
   };
   const auto reducing = [&](std::size_t i) {
     return blocks.beside && i < all.size() ? time_of(all[i].reducing) : Seconds{};
   };
   const std::size_t last = all.size() - 1;
-  Seconds time = std::max(gathering(0), all.front().copied_before) + reducing(last) + all.back().copied_behind;
+  Seconds time =
+      std::max(gathering(0), weights_up(0) + all.front().copied_before) + reducing(last) + all.back().copied_behind;
   for (std::size_t i = 0; i < all.size(); ++i) {
     Seconds alone = time_of(all[i].parts, table);
-    if (!blocks.beside) alone += time_of(all[i].gathering) + time_of(all[i].reducing);
-    time += std::max({alone, gathering(i + 1) + reducing(i - 1), copied_beside(all, i)});
+    Seconds copied = copied_beside(all, i);
+    if (come_up_beside(all, i)) copied += blocks.beside ? weights_up(i + 1) : all[i].weights_up;
+    if (!blocks.beside) alone += all[i].weights_up + time_of(all[i].gathering) + time_of(all[i].reducing);
+    time += std::max({alone, gathering(i + 1) + reducing(i - 1), copied});
   }
   return time;
 }
@@ -203,15 +214,22 @@ UnfoldedBlocks UnfoldedParts::add_blocks(const Node& folded, const StageRanks& r
     for (const auto& [rank, nodes] : moved) ends[rank] = nodes.front();
   };
   OfRank come = first;
+  if (blocks.beside) copy_to_host(folded, all.front().weights_up, factor, come);
+  if (blocks.beside) waits = come;
   copy_to_host(folded, all.front().copied_before, factor, come);
   if (!blocks.beside) waits = come;
   for (std::size_t i = 0; i < all.size(); ++i) {
+    const bool up = come_up_beside(all, i);  // behind weights, over one link
     OfRank copied = waits;
+    if (!blocks.beside) copy_to_host(folded, all[i].weights_up, factor, waits);
+    if (up) copied = waits;
     if (i == 0 || !blocks.beside) move(folded, ranks, all[i].gathering, factor, waits);
     if (i == 0 && blocks.beside && all[i].copied_before.value > 0) add(come);
     join(folded, waits);
     const OfRank begin = waits;
-    if (blocks.beside) copied = begin;
+    OfRank moved = begin;
+    if (blocks.beside && i + 1 < all.size()) copy_to_host(folded, all[i + 1].weights_up, factor, moved);
+    if (blocks.beside) copied = up ? moved : begin;
     copy_to_host(folded, copied_beside(all, i), factor, copied);
     const bool copies = copied_beside(all, i).value > 0;
     waits = compute(folded, ranks, all[i].parts, factor, begin);
@@ -221,7 +239,6 @@ UnfoldedBlocks UnfoldedParts::add_blocks(const Node& folded, const StageRanks& r
       continue;
     }
     if (copies) add(copied);
-    OfRank moved = begin;
     if (i + 1 < all.size()) move(folded, ranks, all[i + 1].gathering, factor, moved);
     if (i > 0) reduce(all[i - 1], moved);
     add(moved);

@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "common/block_cost/block_costs.hpp"
+#include "common/block_cost/offloaded.hpp"
 #include "common/cost/block_quantisation.hpp"
 #include "common/cost/moves_in_sequence.hpp"
 #include "common/layout/sharding.hpp"
@@ -25,6 +26,12 @@ Layout with_two_data_axes(Layout layout, int inside) {
   layout.expert = inside;
   layout.data = {.degree = layout.data.degree / inside};
   return layout;
+}
+
+template <class Times>
+void add_copying(Times& times, Seconds copying) {
+  times.forward += copying;
+  times.input_gradient += copying;
 }
 
 bool has_copies(const Layout& layout) { return layout.data.sharding == Sharding::hsdp && state_shards(layout) > 1; }
@@ -108,6 +115,14 @@ ComputeCost with_data_moves(ComputeCost block, const Scenario& scenario, const S
     if (scenario.layout.data.secondary_shard > 0) {
       moves.gathering_again = time_of(collectives.gathering_again(moves.gathered));
     }
+  }
+  block.parameter_moves = weights_coming_up(block, scenario);
+  const Seconds copying = block.parameter_moves.copying;
+  if (block.parameter_moves.beside) {
+    moves.gathering += copying;
+  } else if (copying > Seconds{}) {
+    add_copying(block, copying);
+    for (ActionTimes& slice : block.slices) add_copying(slice, copying);
   }
   if (moves.reduced > Bytes{}) moves.reducing = time_of(collectives.reduction(moves.reduced));
   moves.quantised = quantised_moves(scenario.layout.data, scenario.training.precision, scenario.software.gradients,

@@ -47,7 +47,8 @@ void require_sharding_possible(const Plan& plan);
 [[nodiscard]] QuantisedMoves quantised_once(const Plan& plan, const ComputeCost& stage);
 
 // A block with the times and the memory of what its actions gather and reduce: beside computing where the software
-// overlaps (`data_overlap`), else in its own times.
+// overlaps (`data_overlap`), else in its own times. Weights that stand on the host come up as its gathering's first
+// part, or where a core copies, in the block's own times.
 [[nodiscard]] ComputeCost with_data_moves(ComputeCost block, const Scenario& scenario, const ShardMoves& collectives);
 
 // The action in which the last gradients are made; of slices the first one's.

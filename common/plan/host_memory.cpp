@@ -8,6 +8,7 @@
 #include "common/graph/evaluate.hpp"
 #include "common/graph/memory.hpp"
 #include "common/graph/schedule_graph.hpp"
+#include "common/layout/sharding.hpp"
 #include "common/plan/counted_stages.hpp"
 #include "common/plan/plan_costs.hpp"
 #include "common/schedule/action_index.hpp"
@@ -36,6 +37,19 @@ void require_activations_possible(const Plan& plan) {
     throw InputError("training", "offload of activations cannot be planned yet " + each.what,
                      each.instead + ", or offload without activations");
   }
+}
+
+void require_parameters_possible(const Plan& plan) {
+  const auto refuse = [](const std::string& what, const std::string& hint) {
+    throw InputError("training", "parameters can be offloaded where " + what, hint + ", or offload without parameters");
+  };
+  const Layout& layout = plan.layout;
+  if (!shards_weights(layout)) refuse("ranks share them out", "data: {sharding: fsdp} or zero3, with a data degree");
+  if (!gathers_in_actions(layout)) {
+    refuse("each action gathers its own; here they are whole from a step's first F on",
+           "data: {reshard_after_forward: true}");
+  }
+  if (has_zero_plus_plus(layout.data)) refuse("ZeRO++ does not move them so far", "data: {sharding: zero3}");
 }
 
 // Of the rank's stages that hold so many microbatches each.
@@ -88,7 +102,7 @@ Bytes peak_of(const Plan& plan, int rank) {
   return memory_over_time(graph, evaluate(graph), plan.costs, lowered)[static_cast<std::size_t>(rank)].peak_bytes;
 }
 
-// States are there all the time.
+// States are there all the time, and so are own parts of weights, whatever is gathered.
 OffloadChoice of_states(const Plan& plan, const Plan& other, int rank) {
   const auto states_of_rank = [&](const std::vector<ComputeCost>& stages) {
     Bytes all;
@@ -124,6 +138,7 @@ void require_offload_possible(const Plan& plan) {
         "schedule: 1f1b, or offload: none");
   }
   if (plan.training.offload.activations) require_activations_possible(plan);
+  if (plan.training.offload.parameters) require_parameters_possible(plan);
 }
 
 HeldOnHost held_on_host(const Plan& plan) {
@@ -142,12 +157,13 @@ std::vector<RankOnHost> on_hosts(const std::vector<ComputeCost>& stages, const S
       own.down += moves.down;
       own.up += moves.up;
     }
-    if (!activations) continue;
     for (const Action& action : schedule.actions[static_cast<std::size_t>(rank)]) {
+      if (!gathers_weights(action.kind)) continue;
+      const ComputeCost& cost = stages[static_cast<std::size_t>(action.stage)];
+      own.up += cost.parameter_moves.up;
       if (action.kind != ActionKind::forward) continue;
-      const Bytes kept = stages[static_cast<std::size_t>(action.stage)].activation_moves.kept;
-      own.down += kept;
-      own.up += kept;
+      own.down += cost.activation_moves.kept;
+      own.up += cost.activation_moves.kept;
     }
   }
   return all;
@@ -165,8 +181,10 @@ RankOnHost fullest_on_host(const std::vector<ComputeCost>& stages, const Schedul
 std::vector<OffloadChoice> offload_choices(const Plan& plan, int rank) {
   std::vector<OffloadChoice> all;
   Plan other = plan;
-  other.training.offload.optimizer = true;
-  if (other.training.offload != plan.training.offload && can_offload(other)) {
+  for (bool Offload::*const states : {&Offload::optimizer, &Offload::parameters}) {
+    other.training.offload = plan.training.offload;
+    other.training.offload.*states = true;
+    if (other.training.offload == plan.training.offload || !can_offload(other)) continue;
     all.push_back(of_states(plan, other, rank));
   }
   other.training.offload = plan.training.offload;
@@ -193,13 +211,14 @@ void require_host_memory(const Plan& plan, const PipelineCosts& costs, const Hel
   const Bytes there = plan.cluster.machine.host.memory.value;
   if (most.kept <= there) return;
   const Offload& offload = plan.training.offload;
-  throw InputError(
-      "training",
-      "offload of " + describe(offload) + ": rank " + std::to_string(most.rank) + " keeps " + to_text(most.kept) +
-          " on its host, of which it may use " + to_text(there) + ", " + to_text(most.kept - there) + " too much",
-      std::string("offload: none, or ") + (offload.activations
-                                               ? "a smaller microbatch, fewer of them at once, or recompute: full"
-                                               : "more ranks that share the states out (data: {sharding: zero1})"));
+  const char* const smaller = offload.activations  ? "a smaller microbatch, fewer of them at once, or recompute: full"
+                              : offload.parameters ? "more ranks that share them out (data: {degree: ...})"
+                                                   : "more ranks that share the states out (data: {sharding: zero1})";
+  throw InputError("training",
+                   "offload of " + describe(offload) + ": rank " + std::to_string(most.rank) + " keeps " +
+                       to_text(most.kept) + " on its host, of which it may use " + to_text(there) + ", " +
+                       to_text(most.kept - there) + " too much",
+                   std::string("offload: none, or ") + smaller);
 }
 
 }  // namespace plumb

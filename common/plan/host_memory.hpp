@@ -10,7 +10,7 @@ namespace plumb {
 // InputError where something is offloaded and the plan's machine has no host or its schedule updates weights within a
 // step, whose versions stand on the device. Of activations also where R makes them, slices of a sequence hand some of
 // them on, a schedule evicts them or is made for the times and the memory of its stages, or stages have different data
-// degrees.
+// degrees. Of parameters unless ranks share them out and each action gathers its own, without ZeRO++.
 void require_offload_possible(const Plan& plan);
 
 // By rank as fullest_moments of common/graph: microbatches whose activations stand on the host, from F until I or B.
@@ -19,7 +19,7 @@ using HeldOnHost = std::vector<std::vector<std::vector<int>>>;
 [[nodiscard]] HeldOnHost held_on_host(const Plan& plan);
 
 // What a rank of the pipeline keeps on its host, and copies there and back in a step, all its stages together: states
-// once, activations in each action.
+// once, activations and weights in each action.
 struct RankOnHost {
   int rank = 0;
   Bytes kept = {};
@@ -40,8 +40,8 @@ struct OffloadChoice {
   Bytes freed;
   Bytes on_host;
 };
-// Beside what it offloads now: the optimizer's states, then activations, each alone; those that it can and that free
-// something. Of measured costs no activations: those of blocks are not in a plan.
+// Beside what it offloads now: the optimizer's states, then parameters, then activations, each alone; those that it can
+// and that free something. Of measured costs no activations: those of blocks are not in a plan.
 [[nodiscard]] std::vector<OffloadChoice> offload_choices(const Plan& plan, int rank);
 
 // InputError that names the rank, what it keeps and what there is.

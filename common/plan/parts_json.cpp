@@ -96,6 +96,7 @@ template <class Archive>
 static void fields(Archive& archive, Offload& x) {
   archive("optimizer", x.optimizer);
   archive.unless_usual("activations", x.activations);
+  archive.unless_usual("parameters", x.parameters);
 }
 
 static std::vector<std::string> enum_names(LoraTarget) { return lora_target_names(); }

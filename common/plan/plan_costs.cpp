@@ -37,6 +37,23 @@ std::vector<ComputeCost> as_split(const Plan& plan, std::vector<ComputeCost> blo
   return blocks;
 }
 
+// By how much STEP takes longer than what the device updates: by what goes to the host and back, and is updated there.
+Seconds more_in_step(const Plan& plan, std::span<const ComputeCost> blocks) {
+  const Offload& offload = plan.training.offload;
+  if (!offload.optimizer && !offload.parameters) return {};
+  std::vector<StepPiece> pieces;
+  Seconds here;  // that the pieces have in them
+  for (const ComputeCost& block : blocks) {
+    if (offload.optimizer) {
+      pieces.push_back(updated_on_host(block.host_moves));
+    } else {
+      pieces.push_back(updated_on_device(block.host_moves, block.optimizer));
+      here += block.optimizer;
+    }
+  }
+  return offloaded_step_time(pieces, copies_beside_update(plan.cluster.machine)) - here;
+}
+
 // Parts of `boundary` that were scattered over a tensor group are gathered on arrival.
 Seconds gathering_time(const Plan& plan, Bytes boundary) {
   if (!gathers_messages(plan.software, plan.layout.tensor)) return {};
@@ -198,11 +215,7 @@ ComputeCost cost_of_stage(const Plan& plan, std::span<const ComputeCost> blocks,
     sum.weight_gathering = time_of(gathering_of(plan, sum.gathered_bytes, groups.data.all));
   }
   sum.data_moves.quantised += quantised_once(plan, sum);
-  if (plan.training.offload.optimizer) {
-    std::vector<HostMoves> pieces;
-    for (const ComputeCost& block : blocks) pieces.push_back(block.host_moves);
-    sum.optimizer += offloaded_step_time(pieces, copies_beside_update(plan.cluster.machine));
-  }
+  sum.optimizer += more_in_step(plan, blocks);
   if (sum.tensor_gradient_bytes > Bytes{}) {
     sum.optimizer += collective_time(plan.cluster.machine, Collective::all_reduce,
                                      static_cast<double>(sum.tensor_gradient_bytes.value), groups.tensor);

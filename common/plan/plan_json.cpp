@@ -184,7 +184,7 @@ void require_counted(const Plan& plan, const JsonValue& stages) {
     return std::array{cost.gathered_bytes, moves.gathered, moves.unsharded, moves.replicated, moves.second_copy};
   };
   const auto on_host = [](const ComputeCost& cost) {
-    return std::array{cost.host_moves.kept, cost.host_moves.down, cost.host_moves.up};
+    return std::array{cost.host_moves.kept, cost.host_moves.down, cost.host_moves.up, cost.parameter_moves.up};
   };
   const auto reduces = [](const ComputeCost& cost) { return cost.data_moves.reduced > Bytes{}; };
   for (std::size_t stage = 0; stage < expected.size(); ++stage) {
@@ -201,8 +201,9 @@ void require_counted(const Plan& plan, const JsonValue& stages) {
                          edit_hint);
     }
     if (on_host(cost) != on_host(expected[stage])) {
-      stages[stage].fail("keeps other states on its host than training.offload, " + describe(plan.training.offload),
-                         edit_hint);
+      stages[stage].fail(
+          "keeps other states or weights on its host than training.offload, " + describe(plan.training.offload),
+          edit_hint);
     }
     const bool of_activations = plan.training.offload.activations;
     if (of_activations ? cost.kept_bytes > Bytes{} : cost.activation_moves != ActivationMoves{}) {

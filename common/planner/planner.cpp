@@ -72,10 +72,11 @@ StepTimeline step_of(const Schedule& lowered, const PipelineCosts& costs, const 
       event.bytes = moves.down + moves.up;
       event.waited = moves.copying_down + moves.copying_up;
     }
-    if (copies_activations(node.action.kind)) {
-      const ActivationMoves& moves = costs.stages[static_cast<std::size_t>(node.action.stage)].activation_moves;
-      event.bytes = moves.kept;
-      event.waited = moves.copying;
+    if (gathers_weights(node.action.kind)) {
+      const ComputeCost& cost = costs.stages[static_cast<std::size_t>(node.action.stage)];
+      const bool both = copies_activations(node.action.kind);
+      event.bytes = cost.parameter_moves.up + (both ? cost.activation_moves.kept : Bytes{});
+      event.waited = cost.parameter_moves.copying + (both ? cost.activation_moves.copying : Seconds{});
     }
     const bool message = node.kind == NodeKind::transfer || node.kind == NodeKind::collective;
     const auto add = [&] {

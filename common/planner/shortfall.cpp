@@ -160,12 +160,16 @@ std::vector<Proposal> proposals(const Scenario& scenario) {
   for (Proposal& proposal : with_recompute_modes(scenario)) list.push_back(std::move(proposal));
   const std::vector<Offload> weighed = offloads_of(scenario);
   for (const Offload& offload :
-       {Offload{.optimizer = true}, Offload{.activations = true}, Offload{.optimizer = true, .activations = true}}) {
+       {Offload{.optimizer = true}, Offload{.parameters = true}, Offload{.activations = true},
+        Offload{.optimizer = true, .parameters = true}, Offload{.optimizer = true, .activations = true},
+        Offload{.optimizer = true, .activations = true, .parameters = true}}) {
     // With more on the host than any that was weighed.
     const auto is_more = [&](const Offload& other) {
-      return offload != other && offload.optimizer >= other.optimizer && offload.activations >= other.activations;
+      return offload != other && offload.optimizer >= other.optimizer && offload.activations >= other.activations &&
+             offload.parameters >= other.parameters;
     };
     if (!has_host(scenario.cluster.machine) || !std::ranges::all_of(weighed, is_more)) continue;
+    if (offload.parameters && !gathers_in_actions(scenario.layout)) continue;
     list.push_back({"offload: " + describe(offload), scenario});
     list.back().scenario.training.offload = offload;
     list.back().scenario.offloads = {};

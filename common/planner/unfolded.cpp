@@ -124,6 +124,7 @@ std::map<ActionKind, ActionBlocks> action_blocks(const Plan& plan, std::span<con
                                                       : collectives.gathering_again(moves.gathered);
       }
       if (reduces) block.reducing = collectives.reduction(moves.reduced);
+      if (gathers && order[n]->parameter_moves.beside) block.weights_up = order[n]->parameter_moves.copying;
       const ActivationMoves& activations = order[n]->activation_moves;
       if (!activations.beside || !copies_activations(kind)) continue;
       (kind == ActionKind::forward ? block.copied_behind : block.copied_before) = activations.copying;

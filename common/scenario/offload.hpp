@@ -12,12 +12,13 @@ namespace plumb {
 struct Offload {
   bool optimizer = false;    // its states and master weights, which the host updates
   bool activations = false;  // what blocks keep of a microbatch between F and I or B
+  bool parameters = false;   // of data-parallel ranks that share weights out, each one's parts
   auto operator<=>(const Offload&) const = default;
 };
 
 [[nodiscard]] inline bool offloads(const Offload& offload) { return offload != Offload{}; }
 
-// As scenarios write it: "none", "optimizer", "optimizer+activations".
+// As scenarios write it: "none", "optimizer", "optimizer+parameters+activations".
 [[nodiscard]] std::string describe(const Offload& offload);
 
 // The words of a scenario: "none", and what may be offloaded, which it may put together with "+".

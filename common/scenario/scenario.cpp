@@ -35,8 +35,14 @@ std::vector<Offload> offloads_of(const Scenario& scenario) {
 }
 
 std::string describe(const Offload& offload) {
-  if (!offload.activations) return offload.optimizer ? "optimizer" : "none";
-  return offload.optimizer ? "optimizer+activations" : "activations";
+  std::string text;
+  const auto add = [&](bool is, const char* name) {
+    if (is) text += (text.empty() ? "" : "+") + std::string(name);
+  };
+  add(offload.optimizer, "optimizer");
+  add(offload.parameters, "parameters");
+  add(offload.activations, "activations");
+  return text.empty() ? "none" : text;
 }
 
 const std::vector<std::string>& offload_names() {

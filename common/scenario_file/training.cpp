@@ -84,20 +84,18 @@ Offload read_one_offload(const YamlValue& value) {
       value.fail(value.path() + ": nothing is offloaded as '" + word + "'", did_you_mean(word, offload_names()));
     }
     const std::string& name = offload_names()[*found];
-    if (name == "parameters") {
-      value.fail(value.path() + ": offload of " + name + " is not planned yet", "offload: optimizer+activations");
-    }
     none = none || name == "none";
     offload.optimizer = offload.optimizer || name == "optimizer";
     offload.activations = offload.activations || name == "activations";
+    offload.parameters = offload.parameters || name == "parameters";
   }
   if (none && count > 1)
     value.fail(value.path() + ": 'none' beside something else",
-               "none, optimizer, activations, or optimizer+activations");
+               "none, optimizer, parameters, activations, or several of these, as in optimizer+activations");
   return offload;
 }
 
-// `auto`: what costs least time first.
+// `auto`: what costs least time first; under every layout, so no parameters.
 std::vector<Offload> read_offloads(const YamlValue& value) {
   const auto given = auto_or_values(value);
   if (!given) return {{}, {.optimizer = true}, {.activations = true}, {.optimizer = true, .activations = true}};

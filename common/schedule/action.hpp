@@ -63,6 +63,10 @@ struct Action {
 [[nodiscard]] constexpr bool copies_activations(ActionKind kind) {
   return kind == ActionKind::forward || kind == ActionKind::input_gradient || kind == ActionKind::backward;
 }
+// The kinds that gather weights which data-parallel ranks share out, where each action gathers its own.
+[[nodiscard]] constexpr bool gathers_weights(ActionKind kind) {
+  return copies_activations(kind) || kind == ActionKind::recompute;
+}
 // The kinds that name a microbatch, always; they stand before all others.
 [[nodiscard]] constexpr bool has_microbatch(ActionKind kind) { return kind <= ActionKind::load; }
 

@@ -123,7 +123,7 @@ void require_executed_tensor(const Plan& plan) {
       Missing{evicts(plan.schedule), "a schedule that evicts activations with a tensor degree",
               "tensor: {degree: 1}, or a schedule without evictions, such as 1f1b"},
       Missing{plan.training.offload.activations, "offload of activations with a tensor degree",
-              "tensor: {degree: 1}, or offload: none or optimizer"},
+              "tensor: {degree: 1}, or offload without activations"},
       Missing{gathers_messages(plan.software, tensor), "messages that a tensor group scatters and gathers",
               "software without scattered_messages, such as plumb, or tensor: {sequence_parallel: true}"}};
   require_none(plan, all);

@@ -60,8 +60,9 @@ Bytes states_of_ranks(const Plan& plan, const std::vector<int>& ranks) {
   for (const int rank : ranks) {
     for (const int stage : stages_of_rank(plan.schedule, lane_of(plan.layout, rank).pipeline_rank)) {
       const ComputeCost& cost = plan.costs.stages[static_cast<std::size_t>(stage)];
+      const Bytes buffers = plan.training.offload.optimizer ? cost.host_moves.down : Bytes{};  // of gradients
       states += cost.parameter_bytes * versions[static_cast<std::size_t>(stage)] + cost.optimizer_bytes +
-                (cost.host_moves.kept - cost.host_moves.down);
+                (cost.host_moves.kept - buffers);
     }
   }
   return states;

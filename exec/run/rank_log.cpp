@@ -56,7 +56,7 @@ Bytes copied_to_host(const RankStep& step) {
   Bytes sum;
   for (const Event& event : step.events) {
     const ActionKind kind = event.action.kind;
-    if (kind == ActionKind::optimizer_step || copies_activations(kind)) sum += event.bytes;
+    if (kind == ActionKind::optimizer_step || gathers_weights(kind)) sum += event.bytes;
   }
   return sum;
 }

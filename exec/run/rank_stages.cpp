@@ -23,9 +23,9 @@ Stage& RankStages::in(int replica, int stage) const {
 
 void RankStages::add_host_copies(Event& event) const {
   const ActionKind kind = event.action.kind;
-  if (kind != ActionKind::optimizer_step && !copies_activations(kind)) return;
+  if (kind != ActionKind::optimizer_step && !gathers_weights(kind)) return;
   const Stage& stage = kind == ActionKind::optimizer_step ? held(event.action.stage) : of(event.action);
-  const Stage::HostCopies copies = stage.host_copies();
+  const HostCopies copies = stage.host_copies();
   event.bytes = copies.bytes;
   event.waited = copies.time;
 }

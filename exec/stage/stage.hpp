@@ -11,6 +11,7 @@
 
 #include "common/base/units.hpp"
 #include "common/schedule/schedule.hpp"
+#include "exec/host/host_copies.hpp"
 #include "exec/stage/primitives/exact_squares.hpp"
 #include "exec/stage/state_part.hpp"
 #include "exec/transport/transport.hpp"
@@ -120,12 +121,8 @@ class Stage {
   // that microbatches under way still use are kept for them.
   virtual void optimizer_step() = 0;
 
-  // Of the last optimizer_step: what it copied to its states on the host and back, and how long that took. Of an F, I
-  // or B since: what it copied of activations, one way.
-  struct HostCopies {
-    Bytes bytes = {};
-    Seconds time = {};
-  };
+  // Of the last optimizer_step: what it copied to its states and weights on the host and back, and how long that took.
+  // Of an F, R, I or B since: what it copied of activations, one way, and of its weights, up.
   [[nodiscard]] virtual HostCopies host_copies() const { return {}; }
 
   // After the last action: throws if any microbatch still holds activations or weight-gradient work.

@@ -184,7 +184,8 @@ at::Tensor TorchStage::run_blocks(int microbatch, at::Tensor input, bool keep, b
     weights.leave();
     if (keep && settings_.training.offload.activations) on_host_.put(*block, microbatch);
   }
-  host_copies_ = {.bytes = on_host_.copied().bytes, .time = on_host_.copied().time};
+  host_copies_ = weights.copied();
+  host_copies_ += on_host_.copied();
   return input;
 }
 
@@ -245,7 +246,8 @@ Payload TorchStage::go_back(int microbatch, Payload output_gradient, bool with_w
     weights.leave();  // W reads none
     if (with_weights) run_weight_gradient(**block, microbatch, sums);
   }
-  host_copies_ = {.bytes = on_host_.copied().bytes, .time = on_host_.copied().time};
+  host_copies_ = weights.copied();
+  host_copies_ += on_host_.copied();
   sums.finish();
   if (with_weights) complete_ = nullptr;
   if (settings_.update_every > 0) {
@@ -311,7 +313,7 @@ void TorchStage::optimizer_step() {
   if (settings_.sharding.weights) let_go_of_weights();
   if (settings_.update_every == 0) {
     optimizer_->step();
-    host_copies_ = {.bytes = optimizer_->host_copies().bytes, .time = optimizer_->host_copies().time};
+    host_copies_ = optimizer_->host_copies();
     return;
   }
   use_version(newest_);

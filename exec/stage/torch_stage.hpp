@@ -119,7 +119,7 @@ class TorchStage final : public Stage {
   std::map<int, at::Tensor> kept_inputs_;       // of a recomputed stage, from F until R
   std::map<int, EvictedTensors> evicted_;       // from EVICT until LOAD
   HostActivations on_host_;                     // where activations are offloaded, from F until I or B
-  HostCopies host_copies_;                      // of the last F, I, B or optimizer_step
+  HostCopies host_copies_;                      // of the last F, R, I, B or optimizer_step
   std::vector<double> losses_;
   std::map<int, at::Tensor> inputs_;     // by microbatch, of the first and …
   std::map<int, at::Tensor> targets_;    // … of the last stage, where these are not on the host

@@ -13,7 +13,7 @@ void TorchStage::share_out(const Block& block) {
   for (const WeightPtr& weight : block.weights()) {
     const bool second = weight == tied_head_ && tied_embedding_;  // of one table, which is shared out already
     if (settings_.sharding.weights && !second) {
-      share_out_value(*weight, settings_.states);
+      share_out_value(*weight, settings_.states, settings_.training.offload.parameters);
       const ShardGroup* const group = settings_.sharding.group.get();
       if (group != nullptr && group->has_second_copy()) share_out_second_copy(*weight, group->second_shard());
     }
@@ -26,6 +26,7 @@ void TorchStage::share_out(const Block& block) {
 void TorchStage::share_table() {
   tied_head_->value = tied_embedding_->value;
   tied_head_->own_value = tied_embedding_->own_value;
+  tied_head_->own_on_host = tied_embedding_->own_on_host;
   tied_head_->second_value = tied_embedding_->second_value;
   tied_head_->shape = tied_embedding_->shape;
 }

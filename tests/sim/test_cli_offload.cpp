@@ -96,6 +96,34 @@ TEST_CASE("simulate and plan say what of the activations stands on the host") {
           {"offload of activations cannot be planned yet where R makes them anew", "recompute_unit: layer"});
 }
 
+// fp32: what STEP updates on the device comes up before and goes down behind.
+TEST_CASE("simulate says what of the weights stands on the host, and refuses it where ranks keep them whole") {
+  const Folder folder;
+  const auto shared_by = [](const std::string& rule, const std::string& scenario) {
+    return replaced(scenario, "{pipeline: 2}", "{data: {degree: 2, sharding: " + rule + "}}");
+  };
+  const std::string there = folder.file("there.yaml", shared_by("fsdp", with("parameters")));
+  const std::string here = folder.file("here.yaml", shared_by("fsdp", small));
+  const Json predicted = json_of(run_plumb(folder, "simulate " + there + " --json"));
+  const Json without = json_of(run_plumb(folder, "simulate " + here + " --json"));
+  CHECK(predicted["chosen"]["offload"] == "parameters");
+  constexpr int gatherings = 4 + 4;  // F and B of each microbatch
+  for (std::size_t rank = 0; rank < predicted["ranks"].size(); ++rank) {
+    const Json& own = predicted["ranks"][rank];
+    const auto weights = without["ranks"][rank]["parameter_bytes"].get<std::int64_t>();
+    CHECK(weights > 0);
+    CHECK(own["parameter_bytes"] == 0);
+    CHECK(own["host_bytes"].get<std::int64_t>() == weights);
+    CHECK(own["host_copied_bytes"].get<std::int64_t>() == (gatherings + 2) * weights);
+    CHECK(own["peak_bytes"].get<std::int64_t>() == without["ranks"][rank]["peak_bytes"].get<std::int64_t>() - weights);
+  }
+  CHECK(predicted["iteration_s"].get<double>() > without["iteration_s"].get<double>());
+  CHECK_THAT(run_plumb(folder, "simulate " + here).out, ContainsSubstring("offload: parameters would free "));
+  const std::string whole = folder.file("whole.yaml", shared_by("zero1", with("parameters")));
+  refuses(run_plumb(folder, "plan " + whole),
+          {"parameters can be offloaded where ranks share them out", "sharding: fsdp"});
+}
+
 TEST_CASE("offload without a host is refused with the key that says what it is") {
   const Folder folder;
   const std::string machine =

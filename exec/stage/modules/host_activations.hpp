@@ -4,7 +4,7 @@
 #include <map>
 #include <utility>
 
-#include "common/base/units.hpp"
+#include "exec/host/host_copies.hpp"
 #include "exec/stage/modules/block.hpp"
 
 namespace plumb::exec {
@@ -18,13 +18,9 @@ class HostActivations {
   // Before the block's I: the same bytes are here again, and gone there.
   void bring_back(Block& block, int microbatch);
 
-  // Since the last `begin`: what was copied, and how long that took.
-  struct Copies {
-    Bytes bytes = {};
-    Seconds time = {};
-  };
+  // Since the last `begin`.
   void begin() { copied_ = {}; }
-  [[nodiscard]] const Copies& copied() const { return copied_; }
+  [[nodiscard]] const HostCopies& copied() const { return copied_; }
   [[nodiscard]] bool empty() const { return there_.empty(); }
 
  private:
@@ -36,7 +32,7 @@ class HostActivations {
   void copy(Parcel& parts, std::shared_ptr<void> (*make)(std::size_t));
 
   std::map<std::pair<const Block*, int>, Kept> there_;
-  Copies copied_;
+  HostCopies copied_;
 };
 
 }  // namespace plumb::exec

@@ -22,17 +22,6 @@ void adamw_step(const AdamW& settings, std::int64_t step, const at::Tensor& weig
       .addcdiv_(first_moment, scale, -settings.rate / (1 - std::pow(settings.beta1, count)));
 }
 
-namespace {
-
-at::Tensor on_host(at::IntArrayRef sizes) {
-  const std::shared_ptr<void> memory =
-      host_buffer(static_cast<std::size_t>(c10::multiply_integers(sizes)) * sizeof(float));
-  return at::from_blob(
-      memory.get(), sizes, [memory](void*) {}, at::kFloat);
-}
-
-}  // namespace
-
 WeightOptimizer::WeightOptimizer(std::vector<WeightPtr> weights, const Training& training, StateShard shard)
     : training_(training), shard_(shard) {
   for (WeightPtr& weight : weights) {
@@ -40,14 +29,15 @@ WeightOptimizer::WeightOptimizer(std::vector<WeightPtr> weights, const Training&
     const at::Tensor mine = value(state);
     const bool offloaded = training.offload.optimizer;
     if (offloaded) {
-      state.master = on_host(mine.sizes()).copy_(mine);
-      state.buffer = on_host(mine.sizes());
+      const bool is_there = state.weight->own_on_host && is_wide(state);
+      state.master = is_there ? mine : host_tensor(mine.sizes(), at::kFloat).copy_(mine);
+      state.buffer = host_tensor(mine.sizes(), at::kFloat);
     } else {
       state.master = is_wide(state) ? mine : mine.to(at::kFloat);
     }
     if (training.optimizer == Optimizer::adam) {
       for (at::Tensor* const moment : {&state.first_moment, &state.second_moment}) {
-        *moment = offloaded ? on_host(mine.sizes()).zero_() : at::zeros_like(state.master);
+        *moment = offloaded ? host_tensor(mine.sizes(), at::kFloat).zero_() : at::zeros_like(state.master);
       }
     }
     states_.push_back(std::move(state));
@@ -76,6 +66,10 @@ void WeightOptimizer::step(bool keep_old) {
       step_on_host(state);
       continue;
     }
+    if (state.weight->own_on_host) {
+      step_here(state);
+      continue;
+    }
     states.push_back({.master = state.master,
                       .gradient = own_gradient_of(*state.weight, shard_).view_as(state.master),
                       .first_moment = state.first_moment,
@@ -100,11 +94,28 @@ void WeightOptimizer::step_on_host(const State& state) {
           .second_moment = state.second_moment,
           .copy = {}}});
   const at::Tensor weight = value(state);
+  if (state.weight->own_on_host) {
+    if (!is_wide(state)) weight.copy_(state.master);
+    return;
+  }
   if (is_wide(state)) return copy(weight, state.master);
   const at::Tensor narrow =
       at::from_blob(state.buffer.mutable_data_ptr(), state.buffer.sizes(), weight.options().device(at::kCPU));
   narrow.copy_(state.master);
   copy(weight, narrow);
+}
+
+void WeightOptimizer::step_here(const State& state) {
+  const bool wide = is_wide(state);
+  const at::Tensor there = value(state);
+  const at::Tensor here = at::empty(there.sizes(), there.options());
+  if (wide) copy(here, there);
+  apply({{.master = wide ? here : state.master,
+          .gradient = own_gradient_of(*state.weight, shard_).view_as(state.master),
+          .first_moment = state.first_moment,
+          .second_moment = state.second_moment,
+          .copy = wide ? at::Tensor() : here}});
+  copy(there, here);
 }
 
 void WeightOptimizer::apply(const std::vector<AdamWState>& states) const {

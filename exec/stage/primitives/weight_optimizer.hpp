@@ -8,6 +8,7 @@
 
 #include "common/placement/placement.hpp"
 #include "common/scenario/scenario.hpp"
+#include "exec/host/host_copies.hpp"
 #include "exec/stage/primitives/optimizer.hpp"
 #include "exec/stage/primitives/primitives.hpp"
 #include "exec/stage/primitives/weights.hpp"
@@ -27,8 +28,9 @@ class WeightOptimizer {
 
   // One step of SGD or AdamW with the main gradients of the shard as they stand: the bits of these elements are those
   // of a step of all. With `keep_old` the weights get new tensors and whoever holds the old ones keeps them; not of a
-  // shard, nor of states on the host. Of those weight after weight the gradient goes down, is applied there, and the
-  // weight comes up: the bits are the same.
+  // shard, nor of states or weights on the host. Of such states weight after weight the gradient goes down, is applied
+  // there, and the weight comes up unless it stands there; of such weights alone each comes up, unless it has a master
+  // copy here, is updated and goes down: the bits are the same.
   void step(bool keep_old = false);
 
   struct State {
@@ -39,10 +41,6 @@ class WeightOptimizer {
     at::Tensor buffer;  // of offloaded states: for the gradient, then for a narrower weight
   };
   // Of the last step, between the weights and the host.
-  struct HostCopies {
-    Bytes bytes = {};
-    Seconds time = {};
-  };
   [[nodiscard]] const HostCopies& host_copies() const { return copied_; }
   // In the order of the weights, for checkpoints; a step may give them other tensors. And how many steps were made.
   [[nodiscard]] const std::vector<State>& states() const { return states_; }
@@ -56,6 +54,7 @@ class WeightOptimizer {
   void subtract(const AdamWState& state) const;  // SGD
   void apply(const std::vector<AdamWState>& states) const;
   void step_on_host(const State& state);
+  void step_here(const State& state);  // of a weight on the host
   void copy(const at::Tensor& to, const at::Tensor& from);
 
   Training training_;

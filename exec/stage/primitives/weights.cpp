@@ -10,6 +10,7 @@
 
 #include "common/base/digest.hpp"
 #include "common/base/error.hpp"
+#include "exec/host/memory.hpp"
 #include "exec/transport/collectives/collectives.hpp"
 
 namespace plumb::exec {
@@ -70,6 +71,13 @@ at::Tensor part_of(const at::Tensor& whole, const StateShard& shard) {
 }
 
 std::int64_t Weight::elements() const { return value.defined() ? value.numel() : elements_of_shape(shape); }
+
+at::Tensor host_tensor(at::IntArrayRef sizes, at::ScalarType type) {
+  const std::shared_ptr<void> memory =
+      host_buffer(static_cast<std::size_t>(c10::multiply_integers(sizes)) * c10::elementSize(type));
+  return at::from_blob(
+      memory.get(), sizes, [memory](void*) {}, type);
+}
 
 at::Tensor own_gradient_of(const Weight& weight, const StateShard& shard) {
   return weight.own_gradient.defined() ? weight.own_gradient : part_of(weight.gradient, shard);

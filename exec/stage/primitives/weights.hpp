@@ -48,6 +48,7 @@ struct Weight final : torch::CustomClassHolder {
   // above is then there only while it is gathered, or made.
   at::Tensor own_value;
   at::Tensor own_gradient;
+  bool own_on_host = false;         // own_value, a host_tensor
   at::Tensor second_value;          // likewise, of a second copy of the value (ZeRO++), from the first F on
   std::vector<std::int64_t> shape;  // of the whole, where any is
 
@@ -76,6 +77,9 @@ class WeightQueue final : public torch::CustomClassHolder {
   std::vector<std::function<void()>> work_;
 };
 using WeightQueuePtr = c10::intrusive_ptr<WeightQueue>;
+
+// Uninitialised, in memory of the host that counts apart from the rank's own (exec/host/memory.hpp).
+[[nodiscard]] at::Tensor host_tensor(at::IntArrayRef sizes, at::ScalarType type);
 
 // The rank's part of a trained weight's main gradient, flat.
 [[nodiscard]] at::Tensor own_gradient_of(const Weight& weight, const StateShard& shard);

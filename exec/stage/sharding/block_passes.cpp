@@ -12,9 +12,9 @@ namespace plumb::exec {
 void BlockGathers::enter() {
   if (group_ == nullptr) return;
   const std::size_t wanted = std::min(left_ + (group_->beside() ? 2 : 1), blocks_.size());
-  if (started_ == left_) group_->start_gather(*blocks_[started_++], from_);
+  if (started_ == left_) copied_ += group_->start_gather(*blocks_[started_++], from_);
   group_->finish_gather();
-  while (started_ < wanted) group_->start_gather(*blocks_[started_++], from_);
+  while (started_ < wanted) copied_ += group_->start_gather(*blocks_[started_++], from_);
 }
 
 void BlockGathers::leave() {

@@ -22,6 +22,8 @@ class BlockGathers {
   // Both throw as ShardGroup does.
   void enter();
   void leave();
+  // So far, of own parts that stand on the host.
+  [[nodiscard]] const HostCopies& copied() const { return copied_; }
 
  private:
   ShardGroup* group_;
@@ -29,6 +31,7 @@ class BlockGathers {
   std::vector<const Weights*> blocks_;
   std::size_t started_ = 0;
   std::size_t left_ = 0;
+  HostCopies copied_;
 };
 
 // Gradients that ranks share out, of W or B (ZeRO, arXiv 1910.02054, section 5.2): those of a block are whole from

@@ -49,24 +49,30 @@ Clock::time_point HostShardGroup::deadline() const {
   return after(unpaused_now(), place_.patience);
 }
 
-void HostShardGroup::start_gather(const std::vector<WeightPtr>& weights, From from) {
+HostCopies HostShardGroup::start_gather(const std::vector<WeightPtr>& weights, From from) {
   Gather& gather = under_way_.emplace_back(Gather{.weights = weights, .from = from});
   gather.begun = Clock::now();
-  start(gather);
+  const HostCopies copied = start(gather);
   gather.started = Clock::now();
+  return copied;
 }
 
-void HostShardGroup::start(Gather& gather) {
+HostCopies HostShardGroup::start(Gather& gather) {
   const bool second = gather.from == From::second_copy;
-  if (place_.quantises_weights && !second) return start_quantised(gather);
+  if (place_.quantises_weights && !second) {
+    start_quantised(gather);
+    return {};
+  }
+  HostCopies copied;
   const StateShard own = second ? second_shard() : shard();
   std::vector<GathersBeside::PartList> values;
   for (const WeightPtr& weight : gather.weights) {
-    make_whole(*weight, second ? weight->second_value : weight->own_value, own);
+    copied += make_whole(*weight, second ? weight->second_value : weight->own_value, own);
     values.push_back(equal_parts(bytes_of(weight->value), static_cast<std::size_t>(own.count),
                                  static_cast<std::size_t>(weight->value.element_size())));
   }
   (second ? *second_gathers_ : gathers_).start(std::move(values));
+  return copied;
 }
 
 void HostShardGroup::start_quantised(Gather& gather) {

@@ -28,7 +28,7 @@ class HostShardGroup final : public ShardGroup {
   // `transport` must outlive this.
   HostShardGroup(Transport& transport, Place place);
 
-  void start_gather(const std::vector<WeightPtr>& weights, From from) override;
+  HostCopies start_gather(const std::vector<WeightPtr>& weights, From from) override;
   void finish_gather() override;
   void start_sums(const std::vector<at::Tensor>& gradients) override;
   void finish_sums() override;
@@ -44,7 +44,7 @@ class HostShardGroup final : public ShardGroup {
   };
 
   [[nodiscard]] Clock::time_point deadline() const;
-  void start(Gather& gather);
+  [[nodiscard]] HostCopies start(Gather& gather);
   void start_quantised(Gather& gather);
   void finish(const Gather& gather);
   void take_quantised(const Gather& gather) const;

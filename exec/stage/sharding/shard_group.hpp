@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "exec/host/host_copies.hpp"
 #include "exec/stage/primitives/weights.hpp"
 
 namespace plumb::exec {
@@ -32,9 +33,9 @@ class ShardGroup {
   enum class From : std::uint8_t { parts, second_copy };
 
   // Of weights that are shared out: makes them whole, with the own part, and asks for the others'; those may be read
-  // behind `finish_gather`, of one block after the other. Both throw RunError where a peer does not come in time, or
-  // what is asked for was not planned.
-  virtual void start_gather(const std::vector<WeightPtr>& weights, From from) = 0;
+  // behind `finish_gather`, of one block after the other. What came up of own parts that stand on the host is given
+  // back. Both throw RunError where a peer does not come in time, or what is asked for was not planned.
+  virtual HostCopies start_gather(const std::vector<WeightPtr>& weights, From from) = 0;
   virtual void finish_gather() = 0;
 
   // Sums over the group of whole fp32 gradients, of which this rank gets its part, in place. All that were started may

@@ -6,13 +6,17 @@
 #include <vector>
 
 #include "common/cost/block_quantisation.hpp"
+#include "exec/device/clock.hpp"
 #include "exec/transport/collectives/quantised_values.hpp"
 
 namespace plumb::exec {
 
-void share_out_value(Weight& weight, const StateShard& shard) {
+void share_out_value(Weight& weight, const StateShard& shard, bool on_host) {
+  const c10::NoGradGuard no_grad;
+  const at::Tensor own = part_of(weight.value, shard);
   weight.shape = weight.value.sizes().vec();
-  weight.own_value = part_of(weight.value, shard).clone();
+  weight.own_on_host = on_host;
+  weight.own_value = on_host ? host_tensor(own.sizes(), own.scalar_type()).copy_(own) : own.clone();
   weight.value.reset();
 }
 
@@ -27,10 +31,14 @@ void share_out_second_copy(Weight& weight, const StateShard& shard) {
   weight.second_value = at::empty({range.end - range.begin}, weight.own_value.options());
 }
 
-void make_whole(Weight& weight, const at::Tensor& part, const StateShard& shard) {
+HostCopies make_whole(Weight& weight, const at::Tensor& part, const StateShard& shard) {
   const c10::NoGradGuard no_grad;
   weight.value = at::empty(weight.shape, part.options());
+  const Clock::time_point start = Clock::now();
   part_of(weight.value, shard).copy_(part);
+  if (!weight.own_on_host) return {};
+  return {.bytes = Bytes{static_cast<std::int64_t>(part.nbytes())},
+          .time = seconds_of(Clock::now()) - seconds_of(start)};
 }
 
 namespace {

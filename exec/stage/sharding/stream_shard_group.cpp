@@ -25,16 +25,18 @@ StreamShardGroup::StreamShardGroup(Transport& transport, Device& device, std::ve
       device_(device),
       ranks_(std::move(ranks)) {}
 
-void StreamShardGroup::start_gather(const std::vector<WeightPtr>& weights, From /*from*/) {
+HostCopies StreamShardGroup::start_gather(const std::vector<WeightPtr>& weights, From /*from*/) {
+  HostCopies copied;
   std::vector<CollectiveValue> values;
   ElementType type = ElementType::fp32;
   for (const WeightPtr& weight : weights) {
-    make_whole(*weight, shard());
+    copied += make_whole(*weight, shard());
     values.push_back(value_of(weight->value));
     type = element_type(weight->value);
   }
   gathers_.push_back(start_bucket(transport_, device_,
                                   {.kind = Collective::all_gather, .group = ranks_, .type = type, .bucket = values}));
+  return copied;
 }
 
 void StreamShardGroup::finish_gather() {

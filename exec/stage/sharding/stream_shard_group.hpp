@@ -20,7 +20,7 @@ class StreamShardGroup final : public ShardGroup {
   StreamShardGroup(Transport& transport, Device& device, std::vector<int> ranks, bool beside);
 
   // There is no second copy: ZeRO++ is not run on devices.
-  void start_gather(const std::vector<WeightPtr>& weights, From from) override;
+  HostCopies start_gather(const std::vector<WeightPtr>& weights, From from) override;
   void finish_gather() override;
   void start_sums(const std::vector<at::Tensor>& gradients) override;
   void finish_sums() override;

@@ -177,9 +177,9 @@ TEST_CASE("a plan that offloads is read back as it was, and an edited one refuse
   const Plan plan = plan_of({.nodes = 1, .training = ", offload: optimizer"});
   CHECK(read_back(plan) == plan);
   CHECK_THAT(message_after(plan, [](Plan& p) { p.costs.stages[0].host_moves.kept = {1}; }),
-             ContainsSubstring("costs.stages[0]") && ContainsSubstring("other states on its host"));
+             ContainsSubstring("costs.stages[0]") && ContainsSubstring("other states or weights on its host"));
   CHECK_THAT(message_after(plan, [](Plan& p) { p.training.offload = {}; }),
-             ContainsSubstring("other states on its host than training.offload, none"));
+             ContainsSubstring("other states or weights on its host than training.offload, none"));
   CHECK_THAT(message_after(plan, [](Plan& p) { p.cluster.machine.host = {}; }),
              ContainsSubstring("cluster.machine") || ContainsSubstring("training.offload"));
   CHECK_THAT(message_after(plan, [](Plan& p) { p.cluster.machine.host.devices_per_link = 3; }),

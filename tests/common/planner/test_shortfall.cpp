@@ -206,6 +206,26 @@ TEST_CASE("a sharding that frees enough is proposed, as a scenario that says so 
              ContainsSubstring("layout: {data: {" + let_go + "}} (" + to_text(needed) + ", step "));
 }
 
+// With SGD in fp32 there are no states to offload.
+TEST_CASE("weights on the host are proposed where each action gathers its own, as a scenario that says so comes to") {
+  const auto scenario_with = [](const std::string& rule, const std::string& offload, const std::string& memory) {
+    return read_text(
+        "model: {vocabulary: 512, hidden: 1024, heads: 8, ffn: 4096, layers: \"full/dense*8\", tied_embeddings: "
+        "false}\n"
+        "training: {sequence: 64, global_batch: 8, microbatch: 1, recompute: full, precision: fp32, optimizer: sgd" +
+        offload + "}\ncluster: {machine: dgx-a100" + memory +
+        "}\nlayout: {pipeline: 1, data: {degree: 2, sharding: " + rule + "}}\nschedule: 1f1b\nsplit: uniform\n");
+  };
+  const std::string by_action = "fsdp, reshard_after_forward: true, reduce: each_microbatch";
+  const Scenario there = scenario_with(by_action, ", offload: parameters", "");
+  const Bytes needed = best_fitting(plan_scenario(there, predict_by_path), there).peak_bytes;
+  const std::string memory = ", " + memory_line(needed);
+  CHECK_THAT(hint_of(scenario_with(by_action, "", memory)),
+             ContainsSubstring("offload: parameters (" + to_text(needed) + ", step +"));
+  const std::string whole = "fsdp, reshard_after_forward: false, reduce: last_microbatch";
+  CHECK_THAT(hint_of(scenario_with(whole, "", memory)), !ContainsSubstring("offload: parameters"));
+}
+
 TEST_CASE("when no change helps, that is said") {
   const Scenario scenario = read_text(scenario_text(
       "cluster: {machine: local-cpu, ranks: 2, cores: 2, memory: 1 KiB}\ntraining: {sequence: 32, global_batch: 8}\n"));

@@ -78,11 +78,14 @@ TEST_CASE("a recompute is named as scenarios write it") {
 }
 
 TEST_CASE("what is offloaded is named as scenarios write it, one or a list that is weighed") {
-  for (const std::string name : {"none", "optimizer", "activations", "optimizer+activations"}) {
+  for (const std::string name : {"none", "optimizer", "activations", "optimizer+activations", "parameters",
+                                 "optimizer+parameters", "optimizer+parameters+activations"}) {
     const Scenario one = read_text(scenario_text("training: {offload: " + name + "}\n"));
     CHECK(describe(one.training.offload) == name);
     CHECK(combinations(one) == 1);
   }
+  const Offload both{.optimizer = true, .parameters = true};
+  CHECK(read_text(scenario_text("training: {offload: params + optimizer}\n")).training.offload == both);
   const Scenario open = read_text(scenario_text("training: {offload: [optimizer, none]}\n"));
   CHECK(open.offloads == std::vector<Offload>{{.optimizer = true}, {}});
   CHECK(open.training.offload == open.offloads.front());

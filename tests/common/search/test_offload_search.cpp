@@ -38,6 +38,30 @@ Candidate found_in(const Scenario& scenario) {
 
 }  // namespace
 
+// Where memory has no room for anything else on the device.
+TEST_CASE("a search finds weights on the host where memory asks for it") {
+  const auto open = [](const std::string& memory) {
+    Scenario scenario = read_text(
+        "model: {vocabulary: 512, hidden: 256, heads: 4, ffn: 1024, layers: \"full/dense*8\", tied_embeddings: true}\n"
+        "cluster: {machine: dgx-a100, ranks: 8" +
+        memory +
+        "}\ntraining: {sequence: 64, global_batch: 32, microbatch: [1, 2]}\n"
+        "layout: {pipeline: [1, 2], data: {degree: auto, sharding: fsdp, reshard_after_forward: true}}\n"
+        "schedule: [1f1b, zb-h1]\nsplit: [dynamic, uniform]\n");
+    scenario.offloads = {{}, {.optimizer = true}, {.optimizer = true, .parameters = true}};
+    return scenario;
+  };
+  CHECK_FALSE(offloads(found_in(open("")).plan.training.offload));
+  Bytes least;
+  for (const Candidate& each : plan_scenario(open(""), predict_by_path).candidates) {
+    if (!each.built || each.plan.training.offload.parameters) continue;
+    least = least == Bytes{} ? each.peak_bytes : std::min(least, each.peak_bytes);
+  }
+  const Candidate tight = found_in(open(", " + memory_line(least - Bytes{1})));
+  CHECK(tight.plan.training.offload.parameters);
+  CHECK(tight.peak_bytes < least);
+}
+
 TEST_CASE("a search finds the best of all, offloaded only where memory asks for it") {
   for (unsigned seed = 0; seed < testing::cases(5); ++seed) {
     CAPTURE(seed);

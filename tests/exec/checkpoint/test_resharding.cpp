@@ -37,14 +37,15 @@ struct Arrangement {
   int tensor;
   bool sequence_parallel;
   int order;
-  bool offload = false;  // of the optimizer
+  Offload offload = {};
 };
-constexpr std::array arrangements{Arrangement{"zb-h1", 2, 1, Sharding::none, 1, false, 1},
-                                  Arrangement{"interleaved-1f1b", 2, 1, Sharding::none, 1, false, 1},
-                                  Arrangement{"1f1b", 2, 2, Sharding::zero1, 1, false, 2, true},
-                                  Arrangement{"1f1b", 1, 2, Sharding::fsdp, 1, false, 2},  // weights for each action
-                                  Arrangement{"1f1b", 1, 4, Sharding::hsdp, 1, false, 4, true},  // and once a step
-                                  Arrangement{"1f1b", 2, 1, Sharding::none, 2, true, 3}};
+constexpr std::array arrangements{
+    Arrangement{"zb-h1", 2, 1, Sharding::none, 1, false, 1},
+    Arrangement{"interleaved-1f1b", 2, 1, Sharding::none, 1, false, 1},
+    Arrangement{"1f1b", 2, 2, Sharding::zero1, 1, false, 2, {.optimizer = true}},
+    Arrangement{"1f1b", 1, 2, Sharding::fsdp, 1, false, 2, {.parameters = true}},  // for each action
+    Arrangement{"1f1b", 1, 4, Sharding::hsdp, 1, false, 4, {.optimizer = true}},   // once a step
+    Arrangement{"1f1b", 2, 1, Sharding::none, 2, true, 3}};
 constexpr int sequences = 4;  // of a step, in every layout
 constexpr int before = 2;     // steps
 constexpr int behind = 3;
@@ -61,7 +62,7 @@ Plan plan_of(const Model& model, ElementType precision, const Arrangement& of) {
                                    .sequence_parallel = of.sequence_parallel});
   plan.training.microbatch = std::min(2, sequences / of.data);
   plan.training.global_batch = sequences;
-  plan.training.offload.optimizer = of.offload;
+  plan.training.offload = of.offload;
   DataLayout& data = plan.layout.data;
   data.sharding = of.sharding;
   data.reshard_after_forward = data.reduces_each_microbatch = of.sharding == Sharding::fsdp;

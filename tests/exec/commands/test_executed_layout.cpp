@@ -106,6 +106,19 @@ TEST_CASE("parts of ZeRO++ are executed where they have something to be checked 
   CHECK(refusal(divided).empty());
 }
 
+TEST_CASE("what is offloaded is run on hosts alone, and named") {
+  SessionOptions cuda;
+  cuda.device = "cuda";
+  for (const Offload& offload :
+       {Offload{.optimizer = true}, Offload{.parameters = true}, Offload{.optimizer = true, .parameters = true}}) {
+    Plan plan = tiny_plan({});
+    plan.training.offload = offload;
+    CHECK(refusal(plan).empty());
+    CHECK_THAT(refusal(plan, cuda), ContainsSubstring("it offloads its " + describe(offload) + ": so far on hosts") &&
+                                        ContainsSubstring("--device cpu"));
+  }
+}
+
 TEST_CASE("gradients are clipped on hosts alone") {
   Plan plan = tiny_plan({});
   plan.training.gradient_clipping = 1;
