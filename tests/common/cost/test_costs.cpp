@@ -4,6 +4,7 @@
 #include <random>
 
 #include "tests/catch.hpp"
+#include "tests/effort.hpp"
 
 using namespace plumb;
 
@@ -32,7 +33,7 @@ ComputeCost random_block(std::mt19937& random) {
 
 TEST_CASE("blocks in sequence: sums, and the worst moment of walking over them one by one") {
   std::mt19937 random(1);
-  for (int round = 0; round < 500; ++round) {
+  for (int round = 0; round < plumb::testing::cases(500); ++round) {
     std::vector<ComputeCost> blocks(static_cast<std::size_t>(random() % 6 + 1));
     for (ComputeCost& block : blocks) block = random_block(random);
     // What each block holds at the moment, and the largest total seen.

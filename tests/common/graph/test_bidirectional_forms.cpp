@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "tests/common/graph/closed_forms.hpp"
+#include "tests/effort.hpp"
 
 using namespace plumb;
 
@@ -61,7 +62,7 @@ TEST_CASE("Chimera with any times and units: bubble (p−2)(max(F, B) + (m/p−1
 // After its last B each rank sums the gradients of its two stages with the rank that holds their other replicas.
 TEST_CASE("Chimera with hops: the naive evaluation and two hops for the sums") {
   std::mt19937 random(3);
-  for (int round = 0; round < 100; ++round) {
+  for (int round = 0; round < plumb::testing::cases(100); ++round) {
     const int p = 2 * random_in(random, 1, 5);
     const int m = p * random_in(random, 1, 3);
     Times t = random_times(random);
@@ -106,7 +107,7 @@ TEST_CASE("DualPipe: bubble (p/2−1)(F&B + B − 3W) for F = I ≥ W") {
 
 TEST_CASE("DualPipe with any times, its pairs apart: as the naive evaluation") {
   std::mt19937 random(4);
-  for (int round = 0; round < 150; ++round) {
+  for (int round = 0; round < plumb::testing::cases(150); ++round) {
     const int p = 2 * random_in(random, 1, 5);
     const int m = 2 * p + 2 * random_in(random, 0, p);
     Times t = random_times(random);

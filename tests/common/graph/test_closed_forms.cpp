@@ -1,5 +1,6 @@
 // Makespan and peak activations against the closed forms of the papers; times are whole numbers, so equality is exact.
 #include "tests/common/graph/closed_forms.hpp"
+#include "tests/effort.hpp"
 
 #include <numeric>
 
@@ -113,7 +114,7 @@ TEST_CASE("ZB-H1: bubble (p−1)(F+I−W) for m ≥ p and W ≤ min(F, I), min(m
 
 TEST_CASE("ZB-H1 outside its formula's range: as the naive evaluation") {
   std::mt19937 random(5);
-  for (int round = 0; round < 150; ++round) {
+  for (int round = 0; round < plumb::testing::cases(150); ++round) {
     const int p = std::uniform_int_distribution<int>(2, largest_p)(random);
     const int m = std::uniform_int_distribution<int>(1, 24)(random);
     Times t = random_times(random);

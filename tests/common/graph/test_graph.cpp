@@ -12,6 +12,7 @@
 #include "tests/catch.hpp"
 #include "tests/common/schedule/naive_pipeline.hpp"
 #include "tests/common/schedule/random_schedule.hpp"
+#include "tests/effort.hpp"
 
 using namespace plumb;
 
@@ -164,7 +165,7 @@ TEST_CASE("durations follow kind and stage, and a recompute costs a forward") {
 
 TEST_CASE("the longest path is what a naive run takes, for random schedules and hops") {
   std::mt19937 random(8);
-  for (int round = 0; round < 300; ++round) {
+  for (int round = 0; round < plumb::testing::cases(300); ++round) {
     const Schedule schedule = random_schedule(random);
     NaiveTimes times{.forward = {}, .input_gradient = {}, .weight_gradient = {}, .hop = static_cast<int>(random() % 6)};
     PipelineCosts costs = even_costs(stages(schedule), {.hop = {static_cast<double>(times.hop)}});
@@ -205,7 +206,7 @@ TEST_CASE("the topological order respects every edge and is the smallest by id")
 
 TEST_CASE("the critical path is a chain without gaps from 0 to the makespan") {
   std::mt19937 random(9);
-  for (int round = 0; round < 100; ++round) {
+  for (int round = 0; round < plumb::testing::cases(100); ++round) {
     const Schedule schedule = lower(random_schedule(random), {});
     const ScheduleGraph graph = build_graph(
         schedule,

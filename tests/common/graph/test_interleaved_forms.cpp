@@ -1,5 +1,6 @@
 // The schedules with any number of chunks per rank against the closed forms of their papers. Times are of one chunk.
 #include "tests/common/graph/closed_forms.hpp"
+#include "tests/effort.hpp"
 
 using namespace plumb;
 
@@ -85,7 +86,7 @@ TEST_CASE("Interleaved zero bubble in groups of g: the same bubble, min(((v−1)
 
 TEST_CASE("Interleaved zero bubble outside its formula's range: as the naive evaluation") {
   std::mt19937 random(31);
-  for (int round = 0; round < 150; ++round) {
+  for (int round = 0; round < plumb::testing::cases(150); ++round) {
     const int p = random_in(random, 1, largest_p);
     const int m = round % 2 == 0 ? random_in(random, 1, p) : p * random_in(random, 1, 3);
     const int v = random_in(random, 1, 4);

@@ -14,6 +14,7 @@
 #include "common/split/split.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/schedule/random_schedule.hpp"
+#include "tests/effort.hpp"
 
 using namespace plumb;
 
@@ -177,7 +178,7 @@ void require_sum_of_alive(const Schedule& schedule, const PipelineCosts& costs) 
 
 TEST_CASE("memory over time is the sum of what is alive, for random schedules and costs") {
   std::mt19937 random(21);
-  for (int round = 0; round < 150; ++round) {
+  for (int round = 0; round < plumb::testing::cases(150); ++round) {
     const Schedule schedule = lower(random_schedule(random), {});
     require_sum_of_alive(schedule, random_costs(random, stages(schedule)));
   }

@@ -1,5 +1,6 @@
 // The relatives of 1F1B with one stage per rank against the closed forms of their papers.
 #include "tests/common/graph/closed_forms.hpp"
+#include "tests/effort.hpp"
 
 using namespace plumb;
 
@@ -45,7 +46,7 @@ TEST_CASE("Seq1F1B: bubble (p−1)(F+B)/n, min((p−r−1+n)/n, m) activations, 
 
 TEST_CASE("Seq1F1B with a latency: as the naive evaluation") {
   std::mt19937 random(11);
-  for (int round = 0; round < 100; ++round) {
+  for (int round = 0; round < plumb::testing::cases(100); ++round) {
     const ScheduleShape shape{.ranks = random_in(random, 1, largest_p),
                               .microbatches = random_in(random, 1, 20),
                               .slices = random_in(random, 1, 5)};

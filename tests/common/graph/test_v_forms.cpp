@@ -3,6 +3,7 @@
 #include <map>
 
 #include "tests/common/graph/closed_forms.hpp"
+#include "tests/effort.hpp"
 
 using namespace plumb;
 
@@ -76,7 +77,7 @@ TEST_CASE("V-Half has no bubble in its steady phase exactly if W+2I ≥ 2F and W
     const Schedule shorter = v_schedule("v-half", p, m);
     const Schedule longer = v_schedule("v-half", p, m + p);
     std::mt19937 random(static_cast<unsigned>(p));
-    for (int round = 0; round < 100; ++round) {
+    for (int round = 0; round < plumb::testing::cases(100); ++round) {
       const Times t = random_times(random);
       CAPTURE(p, t.f, t.i, t.w);
       const bool without_bubble = t.w + 2 * t.i >= 2 * t.f && t.w + 2 * t.f >= 2 * t.i;
@@ -87,7 +88,7 @@ TEST_CASE("V-Half has no bubble in its steady phase exactly if W+2I ≥ 2F and W
 
 TEST_CASE("V-Half and V-Min with any times and few microbatches: as the naive evaluation") {
   std::mt19937 random(11);
-  for (int round = 0; round < 300; ++round) {
+  for (int round = 0; round < plumb::testing::cases(300); ++round) {
     const int p = random_in(random, 1, 12);
     const int m = random_in(random, 1, 20);
     Times t = random_times(random);

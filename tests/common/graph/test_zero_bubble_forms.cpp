@@ -1,5 +1,6 @@
 // The zero-bubble schedules with one chunk or a V of two against the closed forms of their papers.
 #include "tests/common/graph/closed_forms.hpp"
+#include "tests/effort.hpp"
 
 using namespace plumb;
 
@@ -39,7 +40,7 @@ TEST_CASE("ZB-H2: span bubble (p−1)(F+I−2W), makespan bubble (p−1)·max(F,
 
 TEST_CASE("ZB-H2 outside its formulas' range: as the naive evaluation") {
   std::mt19937 random(21);
-  for (int round = 0; round < 150; ++round) {
+  for (int round = 0; round < plumb::testing::cases(150); ++round) {
     const int p = random_in(random, 2, largest_p);
     const int m = round % 2 == 0 ? random_in(random, 1, 2 * p - 2) : random_in(random, 1, 40);
     Times t = random_times(random);
@@ -92,7 +93,7 @@ TEST_CASE("ZB-V: span bubble 2(p−1)(I−W), makespan bubble (p−1)·max(I, 2(
 
 TEST_CASE("ZB-V outside its formulas' range: as the naive evaluation") {
   std::mt19937 random(22);
-  for (int round = 0; round < 150; ++round) {
+  for (int round = 0; round < plumb::testing::cases(150); ++round) {
     const int p = random_in(random, 1, largest_p);
     const int m = random_in(random, 1, round % 2 == 0 ? 2 * p : 30);
     Times t = random_times(random);
@@ -123,7 +124,7 @@ TEST_CASE("DualPipeV: bubble (p−1)(F&B + B − 3W) for F = I ≥ W, (2p+1)/2 h
 
 TEST_CASE("DualPipeV with its pairs taken apart: as the naive evaluation") {
   std::mt19937 random(23);
-  for (int round = 0; round < 100; ++round) {
+  for (int round = 0; round < plumb::testing::cases(100); ++round) {
     const int p = random_in(random, 1, 12);
     const int m = random_in(random, 2 * p, 2 * p + 20);
     Times t = random_times(random);

@@ -4,6 +4,7 @@
 #include <random>
 
 #include "tests/catch.hpp"
+#include "tests/effort.hpp"
 
 using namespace plumb;
 
@@ -33,7 +34,7 @@ IndexRanges drawn(std::mt19937& random, std::int64_t size) {
 
 TEST_CASE("what two lists share, a list's parts and its runs are what counting element by element gives") {
   std::mt19937 random(1);
-  for (int draw = 0; draw < 500; ++draw) {
+  for (int draw = 0; draw < plumb::testing::cases(500); ++draw) {
     const std::int64_t size = 1 + static_cast<std::int64_t>(random() % 60);
     const IndexRanges a = drawn(random, size);
     const IndexRanges b = drawn(random, size);

@@ -6,6 +6,7 @@
 
 #include "common/base/error.hpp"
 #include "tests/catch.hpp"
+#include "tests/effort.hpp"
 
 using namespace plumb;
 
@@ -41,7 +42,7 @@ TEST_CASE("a mesh's groups of one axis are the layout's", "[placement]") {
 
 TEST_CASE("a group over a set of axes has the ranks that agree on all others", "[placement]") {
   std::mt19937 random(1);
-  for (int round = 0; round < 200; ++round) {
+  for (int round = 0; round < plumb::testing::cases(200); ++round) {
     std::vector<int> sizes;
     for (int i = 0; i < 4; ++i) sizes.push_back(1 + static_cast<int>(random() % 3));
     const Mesh mesh = mesh_like(sizes);

@@ -10,6 +10,7 @@
 #include "common/schedule/validate/validate.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/schedule/random_schedule.hpp"
+#include "tests/effort.hpp"
 
 using namespace plumb;
 
@@ -66,7 +67,7 @@ void check_as_late_as_possible(const Schedule& lowered) {
 
 TEST_CASE("lowering keeps the compute order and pairs messages first in, first out, for random valid schedules") {
   std::mt19937 random(7);
-  for (int round = 0; round < 400; ++round) {
+  for (int round = 0; round < plumb::testing::cases(400); ++round) {
     const Schedule schedule = random_schedule(random);
     const Schedule lowered = lower(schedule, {});
     CAPTURE(round, schedule.ranks, schedule.microbatches, schedule.chunks);

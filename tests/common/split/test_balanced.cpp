@@ -11,6 +11,7 @@
 #include "common/split/cut_search.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/split/all_splits.hpp"
+#include "tests/effort.hpp"
 
 using namespace plumb;
 using namespace plumb::testing;
@@ -148,7 +149,7 @@ TEST_CASE(
     "with two stages a rank: splits fit where one does, are no slower than where they started, and often fastest") {
   std::mt19937 random(3);
   Counts counts;
-  for (int round = 0; round < 3000; ++round) {
+  for (int round = 0; round < plumb::testing::cases(3000); ++round) {
     const int ranks = pick(random, 2, 3);
     const int layers = pick(random, 2 * ranks, 10);
     SplitProblem problem = random_problem(random, ranks, 2, layers);
@@ -171,7 +172,7 @@ TEST_CASE(
 
 TEST_CASE("with one stage a rank the fast split is the dynamic one, evened") {
   std::mt19937 random(4);
-  for (int round = 0; round < 300; ++round) {
+  for (int round = 0; round < plumb::testing::cases(300); ++round) {
     SplitProblem problem = random_problem(random, 4, 1, 9);
     for (auto& moments : problem.moments) moments.resize(1);
     problem.memory_per_rank = Bytes{pick(random, 30, 120)};

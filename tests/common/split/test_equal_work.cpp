@@ -7,6 +7,7 @@
 #include "common/base/error.hpp"
 #include "common/split/equal_work.hpp"
 #include "tests/catch.hpp"
+#include "tests/effort.hpp"
 
 using namespace plumb;
 
@@ -80,7 +81,7 @@ TEST_CASE("slices of a quadratic cost end where the closed form says") {
 TEST_CASE("no other way to cut has a shorter longest slice") {
   std::mt19937 random(5);
   const auto below = [&](int most) { return static_cast<int>(random() % static_cast<unsigned int>(most)); };
-  for (int round = 0; round < 300; ++round) {
+  for (int round = 0; round < plumb::testing::cases(300); ++round) {
     const SliceProblem problem{.sequence = 12 + below(30), .slices = 1 + below(4), .multiple = 1 + below(3)};
     // Grows with the tokens by steps, as tiles make it, and with those before them.
     std::vector<double> steps(64);
@@ -123,7 +124,7 @@ TEST_CASE("neighbours are as even as multiples let them be") {
 
 TEST_CASE("slices are never longer than equal numbers of tokens, whatever the work") {
   std::mt19937 random(9);
-  for (int round = 0; round < 200; ++round) {
+  for (int round = 0; round < plumb::testing::cases(200); ++round) {
     // Not even growing: what no search can be exact for.
     std::vector<double> of(49);
     for (double& one : of) one = static_cast<double>(random() % 100);

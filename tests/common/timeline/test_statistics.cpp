@@ -4,6 +4,7 @@
 
 #include "common/base/error.hpp"
 #include "tests/catch.hpp"
+#include "tests/effort.hpp"
 
 namespace plumb {
 namespace {
@@ -142,7 +143,7 @@ TEST_CASE("a collective starts when its last rank enters it") {
 TEST_CASE("the three parts of every rank add up to the step") {
   std::mt19937_64 random(3);
   std::uniform_real_distribution<double> uniform(0, 1);
-  for (int round = 0; round < 200; ++round) {
+  for (int round = 0; round < plumb::testing::cases(200); ++round) {
     std::vector<Event> events;
     for (int rank = 0; rank < 3; ++rank) {
       double now = 0;

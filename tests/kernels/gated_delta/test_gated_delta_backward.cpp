@@ -1,6 +1,7 @@
 // The gated delta rule's backward kernels against the derivative of the recurrence in fp64.
 #include "kernels/gated_delta/gated_delta.hpp"
 #include "tests/catch.hpp"
+#include "tests/effort.hpp"
 #include "tests/kernels/arrays.hpp"
 #include "tests/kernels/gated_delta_case.hpp"
 
@@ -97,9 +98,11 @@ Result by_kernels(const Problem& p, Type type) {
 TEST_CASE("The gated delta rule's backward pass by chunks is within a few roundings of fp64") {
   need_device();
   const std::vector<GatedDeltaShape> shapes = {{1, 1, 64, 32}, {1, 63, 64, 32}, {2, 64, 128, 32}, {1, 130, 64, 64}};
+  std::size_t tried = 0;
   for (const Type type : all_types) {
     for (const GatedDeltaShape& shape : shapes) {
       for (const bool states : {false, true}) {
+        if (!plumb::testing::tries(tried++)) continue;
         if (!gated_delta_fits(shape, type)) continue;  // on this device
         if (type == Type::fp32 && !states) continue;   // the emulation's six products for one take their time
         INFO(shape.time << " steps, keys " << shape.key_dim << ", values " << shape.value_dim << ", states " << states);

@@ -283,9 +283,10 @@ bool csv_can_say(const Schedule& schedule) {
 // Lists are written whatever they are; slices are microbatches there. Evictions and updates within the step have no
 // cell.
 TEST_CASE("schedules over PyTorch's property grid are valid, lowered and not, and read back as written") {
+  std::size_t tried = 0;
   for (const GridShape& shape : pytorch_grid) {
     for (const ScheduleEntry& entry : schedule_entries()) {
-      if (!applies(entry, shape)) continue;
+      if (!applies(entry, shape) || !testing::tries(tried++)) continue;
       CAPTURE(entry.name, shape.chunks, shape.microbatches, shape.ranks);
       Schedule schedule = entry.generate(shape_for(entry, shape));
       CHECK(validate(schedule).empty());

@@ -11,6 +11,7 @@
 #include "common/schedule/validate/validate.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/schedule/zb_auto/auto_problems.hpp"
+#include "tests/effort.hpp"
 
 using namespace plumb;
 
@@ -86,7 +87,7 @@ StageLoad times(int forward, int input_gradient, int weight_gradient) {
 
 TEST_CASE("ZB auto on random uneven stages: valid, in order, within the limits, never worse than a fixed schedule") {
   std::mt19937 random(1);
-  for (int round = 0; round < 240; ++round) {
+  for (int round = 0; round < plumb::testing::cases(240); ++round) {
     const int p = std::uniform_int_distribution<int>(1, 5)(random);
     const int m = std::uniform_int_distribution<int>(1, 9)(random);
     const int kind = round % 4;
