@@ -93,9 +93,10 @@ RankSummary summarise(const Plan& plan, int rank, const std::vector<RankStep>& s
     summary.peak_bytes = std::max(summary.peak_bytes, step.peak_bytes);
     if (summary.by_axis && step.received_bytes <= summary.received_bytes) continue;
     summary.received_bytes = step.received_bytes;
-    summary.by_axis = {.tensor = step.received_in_tensor,
-                       .data = step.received_in_data,
-                       .pipeline = step.received_bytes - step.received_in_tensor - step.received_in_data};
+    AxisTraffic& axes = summary.by_axis.emplace();
+    axes.tensor = step.received_in_tensor;
+    axes.data = step.received_in_data;
+    axes.pipeline = step.received_bytes - step.received_in_tensor - step.received_in_data;
   }
   add_within(summary, steps, first);
   const Bytes states = summary.parameter_bytes + summary.gradient_bytes + summary.optimizer_bytes;
