@@ -1,7 +1,6 @@
 #include "exec/run/gradient_sums.hpp"
 
 #include <algorithm>
-#include <array>
 
 #include "common/plan/data_parallel.hpp"
 #include "common/plan/plan_costs.hpp"
@@ -72,11 +71,10 @@ void GradientSums::emulate(const Action& action, Event& event, ActionMoments& mo
   const Bytes left = bytes_of(reduction.gradients);
   event.peer = reduction.peer;
   if (reduction.peer >= 0) {
-    const int rank = transport_.rank();
-    const std::array pair{transport_.world_rank(std::min(rank, reduction.peer)),
-                          transport_.world_rank(std::max(rank, reduction.peer))};
+    const auto [first, second] = pair_with(reduction.peer);
     event.bytes = left;
-    return emulated_->take(times.exchange(rank, reduction.peer, left), pair, deadline);
+    return emulated_->take(times.exchange(first, second, left),
+                           std::array{transport_.world_rank(first), transport_.world_rank(second)}, deadline);
   }
   if (overlapped_) take_overlapped(action, event, moments, deadline);
   event.bytes += left;
@@ -100,9 +98,12 @@ void GradientSums::take_overlapped(const Action& action, Event& event, ActionMom
 void GradientSums::sum(int peer, std::span<float> values, Clock::time_point deadline) {
   if (peer < 0 && shards_) return sum_own_part(values, deadline);
   if (peer < 0) return transport_.world().all_reduce(group_, values, deadline);
+  transport_.all_reduce(pair_with(peer), values, deadline);
+}
+
+std::array<int, 2> GradientSums::pair_with(int peer) const {
   const int rank = transport_.rank();
-  const std::array pair{std::min(rank, peer), std::max(rank, peer)};
-  transport_.all_reduce(pair, values, deadline);
+  return {std::min(rank, peer), std::max(rank, peer)};
 }
 
 void GradientSums::sum_own_part(std::span<float> values, Clock::time_point deadline) {

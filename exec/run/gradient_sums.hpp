@@ -1,6 +1,7 @@
 // A rank's sums of gradients: with another rank of its pipeline, and with those that train its stages on other data.
 #pragma once
 
+#include <array>
 #include <optional>
 #include <span>
 #include <vector>
@@ -51,6 +52,8 @@ class GradientSums {
  private:
   void emulate(const Action& action, Event& event, ActionMoments& moments, Clock::time_point deadline);
   void take_overlapped(const Action& action, Event& event, ActionMoments& moments, Clock::time_point deadline);
+  // Ranks of the pipeline, ascending.
+  [[nodiscard]] std::array<int, 2> pair_with(int peer) const;
   void sum(int peer, std::span<float> values, Clock::time_point deadline);
   void sum_own_part(std::span<float> values, Clock::time_point deadline);
   [[nodiscard]] Bytes sum_on_stream(Collective kind, std::span<const int> group,
