@@ -170,19 +170,27 @@ std::vector<Seconds> reduced_at(std::span<const ComputeCost> blocks, bool weight
   return at;
 }
 
-void add_moved(SliceBytes& bytes, const MovedBytes& moved) {
-  const Bytes of_backward = backward_workspace(bytes) + moved.input_gradient + moved.weight_gradient;
-  bytes.forward_workspace += moved.forward;
-  bytes.input_gradient_workspace += moved.input_gradient;
-  bytes.weight_gradient_workspace += moved.weight_gradient;
-  bytes.backward_workspace = of_backward;
+// B gathers for I and reduces behind W, which reads no weights.
+void add_own_moves(SliceBytes& bytes, const DataMoves& moves) {
+  const auto beside = [](Bytes& workspace, Bytes whole, Bytes quantised, Bytes not_there) {
+    workspace = whole + std::max(workspace, quantised - not_there);
+  };
+  if (bytes.backward_workspace) *bytes.backward_workspace += std::max(moves.gathered, moves.reduced);
+  beside(bytes.forward_workspace, moves.gathered, moves.quantised.forward, bytes.kept);
+  beside(bytes.input_gradient_workspace, moves.gathered, moves.quantised.input_gradient, {});
+  beside(bytes.weight_gradient_workspace, moves.reduced, moves.quantised.weight_gradient, bytes.kept_for_weight);
 }
 
+namespace {
+
 MovedBytes moved_for(const DataMoves& moves) {
-  return {.forward = moves.gathered + moves.quantised.forward,
-          .input_gradient = moves.gathered + moves.quantised.input_gradient,
+  const auto on_their_way = [](Bytes whole, Bytes quantised) { return quantised > Bytes{} ? quantised : whole; };
+  return {.forward = on_their_way(moves.gathered, moves.quantised.forward),
+          .input_gradient = on_their_way(moves.gathered, moves.quantised.input_gradient),
           .weight_gradient = moves.reduced + moves.quantised.weight_gradient};
 }
+
+}  // namespace
 
 MovedBytes moved_for_neighbours(const std::vector<ComputeCost>& blocks, std::size_t block) {
   const MovedBytes next = moved_for(of_neighbour(blocks, block + 1));
@@ -193,8 +201,16 @@ MovedBytes moved_for_neighbours(const std::vector<ComputeCost>& blocks, std::siz
           .weight_gradient = next.weight_gradient};
 }
 
+// In B both stay while the block's I runs, and while its W does.
 void add_neighbours(std::vector<SliceBytes>& bytes, const std::vector<ComputeCost>& blocks) {
-  for (std::size_t i = 0; i < blocks.size(); ++i) add_moved(bytes[i], moved_for_neighbours(blocks, i));
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    const MovedBytes moved = moved_for_neighbours(blocks, i);
+    const Bytes of_backward = backward_workspace(bytes[i]) + moved.input_gradient + moved.weight_gradient;
+    bytes[i].forward_workspace += moved.forward;
+    bytes[i].input_gradient_workspace += moved.input_gradient;
+    bytes[i].weight_gradient_workspace += moved.weight_gradient;
+    bytes[i].backward_workspace = of_backward;
+  }
 }
 
 }  // namespace plumb

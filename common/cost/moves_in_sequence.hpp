@@ -35,15 +35,17 @@ void add_waits(ComputeCost& sum, const std::vector<ComputeCost>& blocks);
 // first one's.
 [[nodiscard]] std::vector<Seconds> reduced_at(std::span<const ComputeCost> blocks, bool weight_gradient_alone);
 
-// What a block's actions need beside what they compute with: weights that are gathered, gradients that are reduced. B
-// needs what I and W need.
+// The block's own: its weights are whole while F or I computes, its gradients while W does. What is quantised is there
+// while they come or go, when nothing of the block is computed: its F keeps nothing yet, its W nothing any more.
+void add_own_moves(SliceBytes& bytes, const DataMoves& moves);
+
+// What blocks need meanwhile for one that is on its way beside them: weights that come, of quantised ones these alone,
+// and gradients that are reduced. B needs what I and W need.
 struct MovedBytes {
   Bytes forward = {};
   Bytes input_gradient = {};
   Bytes weight_gradient = {};
 };
-[[nodiscard]] MovedBytes moved_for(const DataMoves& moves);  // of the block's own
-void add_moved(SliceBytes& bytes, const MovedBytes& moved);
 
 // While a block computes, the next one's weights come, and the gradients of the one before are reduced: both in the
 // order in which the action goes through the blocks. And the activations of the block before it in the stage go down

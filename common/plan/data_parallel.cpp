@@ -138,10 +138,9 @@ ComputeCost with_data_moves(ComputeCost block, const Scenario& scenario, const S
                    .weight_gradient = moves.reducing,
                    .backward = again + moves.reducing};
   }
-  const MovedBytes own = moved_for(moves);
-  for (SliceBytes& slice : block.slice_bytes) add_moved(slice, own);
+  for (SliceBytes& slice : block.slice_bytes) add_own_moves(slice, moves);
   SliceBytes bytes = bytes_of(block, no_microbatch);
-  add_moved(bytes, own);
+  add_own_moves(bytes, moves);
   set_bytes(block, bytes);
   return block;
 }

@@ -145,11 +145,42 @@ TEST_CASE("a block needs its neighbours' weights and gradients beside its own") 
     each.data_moves.quantised = {.forward = {7}, .input_gradient = {70}, .weight_gradient = {700}};
   }
   const ComputeCost quantised = in_sequence(blocks);
-  CHECK(quantised.forward_workspace_bytes == Bytes{20 + 400 + 7});
-  CHECK(quantised.input_gradient_workspace_bytes == Bytes{40 + 200 + 70});
+  CHECK(quantised.forward_workspace_bytes == Bytes{40});  // the last block, which has nothing beside it; the others 7
+  CHECK(quantised.input_gradient_workspace_bytes == Bytes{40 + 70});
   CHECK(quantised.weight_gradient_workspace_bytes == Bytes{20 + 4000 + 700});
   for (ComputeCost& each : blocks) each.data_moves.beside = false;
   CHECK(in_sequence(blocks).forward_workspace_bytes == Bytes{40});
+}
+
+// Of a block that keeps 50 bytes after F and 30 after I, and needs 5, 8 and 3 while F, I and W compute.
+TEST_CASE(
+    "a block's own weights are whole in F and I, its gradients in W, and what is quantised goes before or behind") {
+  const SliceBytes block{.kept = {50},
+                         .kept_for_weight = {30},
+                         .forward_workspace = {5},
+                         .input_gradient_workspace = {8},
+                         .weight_gradient_workspace = {3}};
+  DataMoves moves{.gathered = {100}, .reduced = {1000}};
+  SliceBytes whole = block;
+  add_own_moves(whole, moves);
+  CHECK(whole.forward_workspace == Bytes{100 + 5});
+  CHECK(whole.input_gradient_workspace == Bytes{100 + 8});
+  CHECK(whole.weight_gradient_workspace == Bytes{1000 + 3});
+  CHECK(backward_workspace(whole) == Bytes{30 + 1000 + 3 - 50});  // W, for which the weights have gone
+  moves.quantised = {.forward = {60}, .input_gradient = {70}, .weight_gradient = {40}};
+  SliceBytes quantised = block;
+  add_own_moves(quantised, moves);
+  CHECK(quantised.forward_workspace == Bytes{100 + 60 - 50});  // before F keeps anything
+  CHECK(quantised.input_gradient_workspace == Bytes{100 + 70});
+  CHECK(quantised.weight_gradient_workspace == Bytes{1000 + 40 - 30});  // behind W, which has let go of it
+  moves.quantised = {.forward = {55}, .input_gradient = {8}, .weight_gradient = {33}};
+  SliceBytes hidden = block;
+  add_own_moves(hidden, moves);
+  CHECK(hidden == whole);
+  SliceBytes known = block;  // a full backward that was measured
+  known.backward_workspace = Bytes{20};
+  add_own_moves(known, moves);
+  CHECK(backward_workspace(known) == Bytes{20 + 1000});
 }
 
 TEST_CASE("slices of different lengths each have their own waits") {

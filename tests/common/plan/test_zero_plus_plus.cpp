@@ -158,8 +158,8 @@ TEST_CASE("a rank holds its part of the second copy beside its part of all, all 
   }
 }
 
-// While a block's weights come as int8 these are there beside them; of the gradients what goes and comes as int4, and
-// the sums of the first exchange in fp32.
+// While a block's weights come as int8 these are there beside them, and nothing is computed; beside another block they
+// are there alone. Of the gradients what goes and comes as int4, and the sums of the first exchange in fp32.
 TEST_CASE("blocks that are on their way have their place in the peak") {
   const Plan plan = plan_of(sharded("zero++", 16));
   const DataMoves& moves = plan.costs.stages.front().data_moves;
@@ -170,8 +170,14 @@ TEST_CASE("blocks that are on their way have their place in the peak") {
         Approx(psi * (2 * int4_bytes + 4.0 / 8)).margin(64));
   const Plan alone = plan_of(sharded("zero3, quantized_weights: true", 16));
   CHECK(alone.costs.stages.front().data_moves.quantised.input_gradient == moves.quantised.forward);
-  CHECK(alone.costs.stages.front().forward_workspace_bytes >
-        plan_of(sharded("zero3", 16)).costs.stages.front().forward_workspace_bytes);
+  const auto in_forward = [](const std::string& sharding, const std::string& overlap) {
+    LayoutCase c = sharded(sharding, 16);
+    c.software = "{like: plumb, data_overlap: " + overlap + "}";
+    return plan_of(c).costs.stages.front().forward_workspace_bytes;
+  };
+  CHECK(in_forward("zero3, quantized_weights: true", "false") == in_forward("zero3", "false"));
+  CHECK(in_forward("zero3, quantized_weights: true", "true") < in_forward("zero3", "true"));
+  CHECK(in_forward("zero3, quantized_weights: true", "true") > in_forward("zero3", "false"));
 }
 
 namespace {
