@@ -237,7 +237,7 @@ KernelContext kernel_context(const Scenario& scenario, Slice slice) {
           .precision = scenario.training.precision,
           .software = scenario.software,
           .slice = slice,
-          .masks_windows = scenario.software.composed && scenario.cluster.machine.device.type == DeviceType::cpu};
+          .framework_on_host = scenario.software.composed && scenario.cluster.machine.device.type == DeviceType::cpu};
 }
 
 ComputeCost analytic_cost(const BlockWork& work, const Scenario& scenario, Slice slice) {
@@ -248,10 +248,11 @@ ComputeCost analytic_cost(const BlockWork& work, const Scenario& scenario, Slice
   const GroupPlacement group = tensor_placement(scenario.layout, scenario.cluster);
   const PhaseTimes times = phase_times(program, machine, group);
   const ProgramMemory memory = program_memory(program);
-  const double largest =
-      largest_kept(shapes.made.empty() ? program.kept : kept_values(shapes.made, context, shapes.placed));
+  const Working largest =
+      largest_working(shapes.made.empty() ? program.kept : kept_values(shapes.made, context, shapes.placed));
   const double slices = static_cast<double>(training.sequence) / static_cast<double>(tokens_of(context));
-  require_countable_block(std::max({memory.kept, memory.kept_for_weight, largest}) * slices, scenario);
+  require_countable_block(
+      std::max({memory.kept, memory.kept_for_weight, largest.forward, largest.input_gradient}) * slices, scenario);
   std::int64_t largest_parameter = 0;
   for (const Parameter& parameter : shapes.parameters) {
     if (parameter.role == ParameterRole::lookup || parameter.frozen) continue;
@@ -270,10 +271,13 @@ ComputeCost analytic_cost(const BlockWork& work, const Scenario& scenario, Slice
   cost.kept_bytes = whole(memory.kept);
   cost.kept_for_weight_bytes = whole(memory.kept_for_weight);
   const Bytes moved = moved_whole(shapes, training, boundary);
-  cost.forward_workspace_bytes = boundary + moved + whole(largest);
+  cost.forward_workspace_bytes = boundary + moved + whole(largest.forward);
   const std::int64_t gradients = adds_up_before_move(shapes, scenario.software) ? 4 : 2;
-  cost.input_gradient_workspace_bytes = gradients * (boundary + moved) + whole(largest);
-  cost.weight_gradient_workspace_bytes = Bytes{fp32_bytes * largest_parameter} + gathered_for_weight(shapes, training);
+  cost.input_gradient_workspace_bytes = gradients * (boundary + moved) + whole(largest.input_gradient);
+  // A framework on a host makes a product of 16-bit values in their type, and adds it as a copy in fp32.
+  const bool narrow = context.framework_on_host && training.precision != ElementType::fp32;
+  const std::int64_t of_element = fp32_bytes + (narrow ? element_bytes(training.precision) : 0);
+  cost.weight_gradient_workspace_bytes = Bytes{of_element * largest_parameter} + gathered_for_weight(shapes, training);
   redo_inside_backward(cost, scenario, times.redone, whole(memory.redone));
   cost.optimizer = optimizer_time(parameters, scenario, machine.device);
   return cost;

@@ -25,8 +25,10 @@ namespace plumb {
 //
 // Analytic, of one rank of a tensor group: what the block's program (common/program) takes on the scenario's device,
 // with its software; recompute inside the backward counts as I. The optimizer streams its states.
-// Workspaces are assumed: of F the output, of I the output's and the input's gradient, each with the largest tensor
-// that an operation keeps, of W its largest gradient in fp32 before it is added, and the largest value that it gathers.
+// Workspaces are assumed: of F the output, of I the output's and the input's gradient, each with what the operation
+// needs that needs most while it runs (as much as it keeps, unless its `working` says otherwise), of W its largest
+// gradient in fp32 before it is added (on hosts also as the 16-bit product that it is a copy of), and the largest value
+// that it gathers.
 // Of a block that a tensor group shares out these are as large as what its moves have on either side, and of I there
 // are two more where several products give back one gradient: their sum, and the copy of it that is moved.
 //

@@ -26,7 +26,7 @@ struct Question {
   std::optional<Lora> lora;
   Model model;
   Software software;
-  bool masks_windows = false;  // all that the machine is asked for
+  bool framework_on_host = false;  // all that the machine is asked for
   bool operator==(const Question&) const = default;
 };
 
@@ -57,7 +57,7 @@ Question question_of(const Scenario& scenario, std::size_t block, Slice slice) {
                     .lora = scenario.training.lora,
                     .model = scenario.model,
                     .software = scenario.software,
-                    .masks_windows = context.masks_windows};
+                    .framework_on_host = context.framework_on_host};
   leave_other_layers_out(question);
   return question;
 }
@@ -70,7 +70,7 @@ BlockWork made(const Question& question) {
   scenario.training.lora = question.lora;
   scenario.layout.tensor = question.tensor;
   KernelContext context = kernel_context(scenario, question.slice);
-  context.masks_windows = question.masks_windows;
+  context.framework_on_host = question.framework_on_host;
   BlockWork work{.shapes = shapes_of_block(scenario, question.block, operation_context(context)), .program = {}};
   work.program = block_program(work.shapes.operations, context, work.shapes.placed);
   return work;

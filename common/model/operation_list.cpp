@@ -30,6 +30,10 @@ double composed_bytes(double element) { return (element < fp32_bytes ? fp32_byte
 
 }  // namespace
 
+// RMSNorm's I of a framework's operations, of 16-bit values: the output's gradient, the normalised input, and their
+// product, in fp32.
+constexpr double wide_in_gradient = 3;
+
 OperationList::OperationList(const Model& model, const OperationContext& context, std::string prefix,
                              std::vector<Parameter> parameters)
     : context_(context),
@@ -99,7 +103,11 @@ Operation& OperationList::post_norm(const std::string& name, NormKind kind) {
 Operation& OperationList::norm_pass(const std::string& name, NormKind kind, KeptBytes kept) {
   const Elements each = norm_elements(context_, kind, element_);
   if (is_composed(context_, kind)) kept.until_input_gradient += composed_bytes(element_) * hidden_;
-  return pass(name, OperationKind::norm, {each.forward * hidden_, each.backward * hidden_}, kept);
+  Operation& operation = pass(name, OperationKind::norm, {each.forward * hidden_, each.backward * hidden_}, kept);
+  if (context_.framework_on_host && kind == NormKind::rmsnorm && element_ < fp32_bytes) {
+    operation.working = {operation.kept_bytes, wide_in_gradient * fp32_bytes * hidden_};
+  }
+  return operation;
 }
 
 Operation& OperationList::core(const std::string& name, OperationKind kind, CoreFlops flops, KeptBytes kept) {

@@ -40,8 +40,11 @@ void add_head(OperationList& list, const Model& model) {
   const double share = model.vision ? 1 / list.sequence() : 1;
   const std::int64_t outputs = model.vision ? model.vision->classes : model.vocabulary;
   list.matmul("head", 1, share);
+  // F has the logits beside what it keeps; I makes their gradient in its place, and of 16-bit logits a narrow one.
+  const double logits = share * list.element() * real(outputs);
   list.pass("loss", OperationKind::loss, {19 * share * real(outputs), 7 * share * real(outputs)},
-            {.until_input_gradient = share * (fp32_bytes * real(outputs) + index_bytes)});
+            {.until_input_gradient = share * (fp32_bytes * real(outputs) + index_bytes)})
+      .working = {.forward = logits, .input_gradient = list.element() < fp32_bytes ? logits : 0};
 }
 
 std::vector<Operation> patch_operations(const Model& model, const OperationContext& context) {

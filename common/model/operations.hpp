@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -50,6 +51,13 @@ struct StreamedBytes {
   bool operator==(const StreamedBytes&) const = default;
 };
 
+// Bytes per token that an operation makes and lets go of again, or hands on, at its largest moment.
+struct Working {
+  double forward = 0;
+  double input_gradient = 0;
+  bool operator==(const Working&) const = default;
+};
+
 // With LoRA (common/model/lora.hpp) a matmul's own weights are frozen; A and B of its adapter are trained.
 struct Tuning {
   bool frozen = false;
@@ -76,6 +84,8 @@ struct Operation {
   double kept_as_input_bytes =
       0;                       // of kept_bytes, what only weight gradients need: that output, or a convolution's input
   double workspace_bytes = 0;  // while it runs, beside what it keeps; not per token: once, whatever the microbatch
+  // Of F beside what it keeps, of I beside what F kept; none: as much as it keeps, which is what most make in I.
+  std::optional<Working> working = {};
   Tuning tuning = {};
   std::string site = {};  // the one that it is a part of (common/placement/site.hpp), if that has another name
   bool operator==(const Operation&) const = default;
@@ -90,12 +100,12 @@ struct OperationContext {
   std::int64_t before = 0;    // tokens of the sequence before a slice, whose keys its attention sees
   std::int64_t after = 0;     // … and behind it
   ElementType activations = ElementType::bf16;
-  bool flash_attention = true;  // else all scores are made, kept, and masked afterwards
-  bool composed = false;        // recurrences and expert routing of a framework's operations, not of kernels
-  bool eager = false;           // activations, rotary embeddings, repeated heads: a kernel for each operation
-  bool eager_norms = false;     // RMSNorm too
-  bool masks_windows = false;   // attention in a window adds a mask of all queries and keys to its scores
-  bool dropout = false;         // on the embedding, the attention's probabilities and each branch; masks are kept
+  bool flash_attention = true;     // else all scores are made, kept, and masked afterwards
+  bool composed = false;           // recurrences and expert routing of a framework's operations, not of kernels
+  bool eager = false;              // activations, rotary embeddings, repeated heads: a kernel for each operation
+  bool eager_norms = false;        // RMSNorm too
+  bool framework_on_host = false;  // a framework's operations on a CPU, and what these need while they run
+  bool dropout = false;            // on the embedding, the attention's probabilities and each branch; masks are kept
 };
 
 [[nodiscard]] std::vector<Operation> embedding_operations(const Model& model, const OperationContext& context);

@@ -58,8 +58,20 @@ CoreFlops flash_flops(double heads, double head_dim, double value_dim, double ke
 double mask_bytes(const OperationList& list, const SoftmaxAttention& attention) {
   const std::int64_t tokens = list.tokens();
   const std::int64_t window = attention.window.value_or(list.keys());
-  if (!list.context().masks_windows || window >= list.keys()) return 0;
+  if (!list.context().framework_on_host || window >= list.keys()) return 0;
   return list.element() * real(tokens) * real(tokens > window ? tokens : std::min(window - 1, list.context().before));
+}
+
+// LibTorch's fused attention on the host works on tiles of queries and keys: scores and their gradients in fp32, and of
+// 16-bit values once more as these (aten/src/ATen/native/cpu/FlashAttentionKernel.cpp, `size_per_thread` of the
+// backward).
+double tile_bytes(const OperationList& list) {
+  if (!list.context().framework_on_host) return 0;
+  const std::int64_t tokens = list.tokens();
+  const std::int64_t queries = std::min<std::int64_t>(tokens, tokens >= 768 ? 256 : tokens >= 192 ? 64 : 32);
+  const std::int64_t keys = std::min<std::int64_t>(list.keys(), 512);
+  const double narrow = list.element() < fp32_bytes ? list.element() : 0;
+  return 2 * (fp32_bytes + narrow) * real(queries) * real(keys);
 }
 
 // Elements read and written for each that is rotated, as many in I. Eager, Llama's apply_rotary_emb: a copy in fp32,
@@ -112,7 +124,7 @@ void add(OperationList& list, const SoftmaxAttention& attention) {
               {.until_input_gradient =
                    list.element() * (heads * head_dim + kv_heads * (head_dim + value_dim) + out) + fp32_bytes * heads,
                .until_weight_gradient = attention.output_gate ? 0 : list.element() * out})
-        .workspace_bytes = mask_bytes(list, attention);
+        .workspace_bytes = mask_bytes(list, attention) + tile_bytes(list);
   } else {
     add_unfused_core(list, attention);
   }

@@ -275,7 +275,7 @@ OperationContext operation_context(const KernelContext& context) {
           .composed = context.software.composed,
           .eager = context.software.eager,
           .eager_norms = context.software.eager_norms,
-          .masks_windows = context.masks_windows,
+          .framework_on_host = context.framework_on_host,
           .dropout = context.software.dropout};
 }
 

@@ -17,8 +17,8 @@ struct KernelContext {
   std::int64_t microbatch = 1;
   ElementType precision = ElementType::bf16;
   const Software& software;
-  Slice slice = {};            // of each sequence
-  bool masks_windows = false;  // as an operation's context
+  Slice slice = {};                // of each sequence
+  bool framework_on_host = false;  // as an operation's context
 };
 
 // Of a sequence, or of the slice.

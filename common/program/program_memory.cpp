@@ -47,10 +47,12 @@ std::vector<KeptValue> kept_values(const std::vector<Operation>& operations, con
     const double adapter = operation.tuning.adapter_rank > 0 ? operation.kept_bytes : 0;
     const double share = kept_share(operation, placed);
     const double waiting = waiting_share(operation, placed);
+    const Working working = operation.working.value_or(Working{operation.kept_bytes, operation.kept_bytes});
     values.push_back(
         {.until_input_gradient = tokens * ((operation.kept_bytes - adapter) * share + adapter),
          .until_weight_gradient = tokens * ((operation.kept_for_weight_bytes - 2 * adapter) * waiting + 2 * adapter),
-         .alone = tokens * operation.kept_bytes * share + operation.workspace_bytes,
+         .in_forward = tokens * working.forward * share + operation.workspace_bytes,
+         .in_input_gradient = tokens * working.input_gradient * share + operation.workspace_bytes,
          .redone = makes_probabilities(operation)});
   }
   return values;
@@ -66,9 +68,12 @@ ProgramMemory program_memory(const BlockProgram& program) {
   return memory;
 }
 
-double largest_kept(const std::vector<KeptValue>& kept) {
-  double largest = 0;
-  for (const KeptValue& value : kept) largest = std::max(largest, value.alone);
+Working largest_working(const std::vector<KeptValue>& kept) {
+  Working largest;
+  for (const KeptValue& value : kept) {
+    largest.forward = std::max(largest.forward, value.in_forward);
+    largest.input_gradient = std::max(largest.input_gradient, value.in_input_gradient);
+  }
   return largest;
 }
 

@@ -19,7 +19,7 @@ struct ProgramMemory {
 [[nodiscard]] std::vector<KeptValue> kept_values(const std::vector<Operation>& operations, const KernelContext& context,
                                                  const PlacedBlock& placed);
 
-// The largest that one operation makes.
-[[nodiscard]] double largest_kept(const std::vector<KeptValue>& kept);
+// The largest moments of single operations.
+[[nodiscard]] Working largest_working(const std::vector<KeptValue>& kept);
 
 }  // namespace plumb

@@ -45,8 +45,10 @@ struct ProgramStep {
 struct KeptValue {
   double until_input_gradient = 0;
   double until_weight_gradient = 0;  // … from I on
-  double alone = 0;                  // its own largest moment: its workspace and what it keeps, divided as its work is
-  bool redone = false;               // selective recompute frees it behind F and makes it again
+  // What its own largest moment in F has beside all that is kept, and that in I; divided as its work is.
+  double in_forward = 0;
+  double in_input_gradient = 0;
+  bool redone = false;  // selective recompute frees it behind F and makes it again
   bool operator==(const KeptValue&) const = default;
 };
 

@@ -4,13 +4,15 @@
   tests/bench/layouts.py
   tests/bench/layouts.py --transports local,gloo --schedules zb-h1 --steps 10 --json rows.json
   tests/bench/layouts.py --tied --sharding zero1
+  tests/bench/layouts.py --precisions fp32,bf16 --layouts 1,1,4 --sharding zero3 "{kind: hsdp, shard: 2, replicate: 2}"
+  tests/bench/layouts.py --layouts 1,1,1 2,1,2 --offload optimizer+activations
 
-Per layout, schedule and transport a small model is planned, trained and compared: the median step; by how much that step
-rebuilt from its own measured durations differs (replay); of the rank that is furthest off, measured over predicted peak
-memory; and the bytes that ranks receive, measured minus predicted, summed over ranks and axes without sign. Times of
-predictions are not compared: they need a calibration, see tests/demo. Where more ranks compute than there are cores, a
-rank that could go on waits for a core, which no graph knows: --emulate lets them wait the predicted times instead, and
-only step and replay are told then. Prints one table; asserts nothing.
+Per layout, schedule, precision, sharding and transport a small model is planned, trained and compared: the median step;
+by how much that step rebuilt from its own measured durations differs (replay); of the rank that is furthest off, measured
+over predicted peak memory; and the bytes that ranks receive, measured minus predicted, summed over ranks and axes without
+sign. Times of predictions are not compared: they need a calibration, see tests/demo. Where more ranks compute than there
+are cores, a rank that could go on waits for a core, which no graph knows: --emulate lets them wait the predicted times
+instead, and only step and replay are told then. Prints one table; asserts nothing.
 """
 
 import argparse
@@ -19,6 +21,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from itertools import product
 from pathlib import Path
 from statistics import median
 
@@ -26,12 +29,13 @@ BIN = Path(__file__).resolve().parents[2] / "build/bin"
 SCENARIO = """\
 model: {{name: small, vocabulary: 1024, hidden: 256, heads: 8, kv_heads: 4, ffn: 512, layers: "full/dense*{layers}", tied_embeddings: {tied}}}
 cluster: {{machine: local-cpu, ranks: {ranks}}}
-training: {{sequence: 128, global_batch: 16, microbatch: 1, precision: {precision}, optimizer: adamw}}
+training: {{sequence: 128, global_batch: 16, microbatch: 1, precision: {precision}, optimizer: adamw{offload}}}
 layout: {{pipeline: {pipeline}, tensor: {{kind: 1d, degree: {tensor}, sequence_parallel: {sp}}}, data: {{degree: {data}, sharding: {sharding}}}}}
+software: {{like: plumb, data_overlap: {overlap}}}
 schedule: {schedule}
 split: uniform
 """
-# Pipeline, tensor and data degree, sequence parallelism.
+# Pipeline, tensor and data degree, sequence parallelism: on the command line 2,2,1,sp.
 LAYOUTS = [(1, 2, 1, False), (1, 2, 1, True), (1, 4, 1, False), (1, 4, 1, True), (1, 1, 2, False), (1, 1, 4, False),
            (2, 1, 1, False), (4, 1, 1, False), (2, 2, 1, False), (2, 2, 1, True), (2, 1, 2, False), (2, 2, 2, False),
            (2, 2, 2, True)]
@@ -47,13 +51,20 @@ def run(*words):
     return done.stdout
 
 
-def write_plan(folder, layout, schedule, options):
+def layout_of(text):
+    words = text.split(",")
+    return int(words[0]), int(words[1]), int(words[2]), words[3:] == ["sp"]
+
+
+def write_plan(folder, layout, schedule, precision, sharding, options):
     pipeline, tensor, data, sp = layout
     scenario, plan = folder / "scenario.yaml", folder / "plan.json"
     scenario.write_text(SCENARIO.format(layers=4 if pipeline < 4 else 8, ranks=pipeline * tensor * data,
                                         pipeline=pipeline, tensor=tensor, data=data, sp=str(sp).lower(),
-                                        schedule=schedule, precision=options.precision,
-                                        tied=str(options.tied).lower(), sharding=options.sharding if data > 1 else "none"))
+                                        schedule=schedule, precision=precision,
+                                        tied=str(options.tied).lower(), sharding=sharding,
+                                        overlap=str(options.overlap).lower(),
+                                        offload=f", offload: {options.offload}" if options.offload else ""))
     run(BIN / "plumb", "plan", scenario, "-o", plan)
     return plan
 
@@ -76,34 +87,41 @@ def measure(plan, transport, steps, emulate):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--layouts", nargs="+", type=layout_of, default=LAYOUTS, metavar="P,T,D[,sp]",
+                        help="pipeline, tensor and data degrees; without it all of a list")
     parser.add_argument("--schedules", default="1f1b,zb-h1,interleaved-1f1b", help="where there are several stages")
     parser.add_argument("--transports", default="local")
-    parser.add_argument("--precision", default="fp32")
+    parser.add_argument("--precisions", default="fp32")
     parser.add_argument("--tied", action="store_true", help="embedding and head share their table")
-    parser.add_argument("--sharding", default="none", help="of the states, where there are data-parallel ranks")
+    parser.add_argument("--sharding", nargs="+", default=["none"], help="of the states, over data-parallel ranks")
+    parser.add_argument("--overlap", action="store_true", help="weights and gradients move beside what is computed")
+    parser.add_argument("--offload", help="as a scenario has it: optimizer, activations, or optimizer+activations")
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--emulate", action="store_true", help="ranks wait the predicted times: for more ranks than cores")
     parser.add_argument("--json", type=Path, help="the rows into this file")
     args = parser.parse_args()
 
     rows = []
-    print(f"{'layout':<22}{'schedule':<18}{'transport':<11}{'step':>9}{'replay':>9}"
-          + ("" if args.emulate else f"{'peak':>8}{'received':>12}{'off':>8}"))
+    print(f"{'layout':<18}{'schedule':<18}{'transport':<11}{'step':>9}{'replay':>9}"
+          + ("" if args.emulate else f"{'peak':>8}{'received':>12}{'off':>8}") + "  of")
     with tempfile.TemporaryDirectory() as folder:
-        for layout in LAYOUTS:
+        for layout, precision in product(args.layouts, args.precisions.split(",")):
             pipeline, tensor, data, sp = layout
             ranks = pipeline * tensor * data
             name = f"pp{pipeline} tp{tensor} dp{data}{', sp' if sp else ''}"
-            for schedule in args.schedules.split(",") if pipeline > 1 else ["1f1b"]:
-                plan = write_plan(Path(folder), layout, schedule, args)
+            schedules = args.schedules.split(",") if pipeline > 1 else ["1f1b"]
+            for schedule, sharding in product(schedules, args.sharding if data > 1 else ["none"]):
+                plan = write_plan(Path(folder), layout, schedule, precision, sharding, args)
+                of = precision + (f", {sharding}" if data > 1 else "")
                 for transport in args.transports.split(","):
                     if transport != "local" and ranks > MOST_PROCESSES:
                         continue
                     row = measure(plan, transport, args.steps, args.emulate)
-                    rows.append({"layout": name, "schedule": schedule, "transport": transport, **row})
-                    print(f"{name:<22}{schedule:<18}{transport:<11}{row['step_s'] * 1e3:>6.0f} ms{row['replay']:>+9.2%}"
+                    rows.append({"layout": name, "schedule": schedule, "transport": transport, "precision": precision,
+                                 "sharding": sharding, **row})
+                    print(f"{name:<18}{schedule:<18}{transport:<11}{row['step_s'] * 1e3:>6.0f} ms{row['replay']:>+9.2%}"
                           + ("" if args.emulate else f"{row['peak']:>+8.1%}{row['received_bytes'] / 2**20:>8.2f} MiB"
-                             f"{row['received_off_bytes']:>6} B"), flush=True)
+                             f"{row['received_off_bytes']:>6} B") + f"  {of}", flush=True)
     if args.json:
         args.json.write_text(json.dumps(rows, indent=1))
 

@@ -1,6 +1,7 @@
 // Costs of blocks: states by hand, times against FLOPs and bytes, profiles taken at their own shapes only.
 #include "common/block_cost/block_costs.hpp"
 
+#include <algorithm>
 #include <set>
 
 #include "common/model/parameters.hpp"
@@ -100,16 +101,42 @@ TEST_CASE("without FLOPs a block takes the time of its kernels' bytes") {
 TEST_CASE("workspace is in bytes, by hand") {
   const std::vector<ComputeCost> blocks = block_costs(small(), 2);
   const std::int64_t boundary = 2 * 32 * 64 * 4;
-  for (const ComputeCost& block : blocks) {
-    CHECK(block.input_gradient_workspace_bytes - block.forward_workspace_bytes == Bytes{boundary});
-    CHECK(block.forward_workspace_bytes > Bytes{boundary});
+  for (std::size_t i = 0; i < 9; ++i) {
+    CHECK(blocks[i].input_gradient_workspace_bytes - blocks[i].forward_workspace_bytes == Bytes{boundary});
+    CHECK(blocks[i].forward_workspace_bytes > Bytes{boundary});
   }
   CHECK(blocks[0].weight_gradient_workspace_bytes == Bytes{0});
   CHECK(blocks[1].weight_gradient_workspace_bytes == Bytes{4 * 128 * 64});      // a matrix of the MLP
   CHECK(blocks[5].weight_gradient_workspace_bytes == Bytes{4 * 4 * 128 * 64});  // four experts' in one tensor
   CHECK(blocks[9].weight_gradient_workspace_bytes == Bytes{4 * 512 * 64});      // the head
-  // The loss keeps fp32 logits and a target of eight bytes per token.
-  CHECK(blocks[9].forward_workspace_bytes == Bytes{boundary + 2 * 32 * (4 * 512 + 8)});
+  // Beside fp32 logarithms, which it keeps, the loss has the logits in F. In I their gradient is made in the place of
+  // those, so that the norm needs more: its input and output, and a scale of four bytes per token.
+  CHECK(blocks[9].forward_workspace_bytes == Bytes{boundary + 2 * 32 * 4 * 512});
+  CHECK(blocks[9].input_gradient_workspace_bytes == Bytes{2 * boundary + 2 * 32 * (2 * 4 * 64 + 4)});
+}
+
+// On hosts LibTorch's RMSNorm has three values of a 16-bit one in fp32 beside each other in I; of 16-bit logits there
+// is a narrow gradient. A machine with kernels has no such norm.
+TEST_CASE("workspace of 16-bit values is in bytes, by hand, on hosts and on devices") {
+  const auto blocks_on = [](const std::string& machine) {
+    return block_costs(read_text("model: {vocabulary: 512, hidden: 64, heads: 4, ffn: 64, layers: \"full/dense*1\"}\n"
+                                 "training: {sequence: 32, global_batch: 8, microbatch: 2, precision: bf16}\n"
+                                 "cluster: {machine: " +
+                                 machine + ", ranks: 1}\n"),
+                       2);
+  };
+  const std::int64_t boundary = 2 * 32 * 64 * 2;
+  for (const std::string machine : {"local-cpu", "dgx-h100"}) {
+    const std::vector<ComputeCost> blocks = blocks_on(machine);
+    CHECK(blocks[2].forward_workspace_bytes == Bytes{boundary + 2 * 32 * 2 * 512});
+    CHECK(blocks[2].input_gradient_workspace_bytes == Bytes{2 * boundary + 2 * 32 * 2 * 512});
+    // Of attention queries, keys, values, its output and four bytes per head; larger than SwiGLU's three values.
+    const std::int64_t attention = 2 * 32 * (4 * 2 * 64 + 4 * 4);
+    const std::int64_t norm = machine == "local-cpu" ? 2 * 32 * 3 * 4 * 64 : 0;
+    CHECK(blocks[1].input_gradient_workspace_bytes == Bytes{2 * boundary + std::max(attention, norm)});
+    // The product of the largest weight, of a host's framework also as it is made.
+    CHECK(blocks[2].weight_gradient_workspace_bytes == Bytes{(machine == "local-cpu" ? 6 : 4) * 64 * 512});
+  }
 }
 
 // arXiv 2205.05198, section 5: 5as²b bytes of probabilities, their mask and what it leaves are freed by F and made

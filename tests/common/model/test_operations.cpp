@@ -2,6 +2,7 @@
 #include "common/model/operations.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <string_view>
 
@@ -95,7 +96,7 @@ TEST_CASE("mean keys of slices equal a count of their rows of the mask") {
 }
 
 // By exec/stage/primitives: of a slice one mask at a time, of its own keys or of those of a piece before it.
-TEST_CASE("attention in a window that is masked holds a mask of queries and keys while it runs") {
+TEST_CASE("attention on a host holds a tile of scores while it runs, and in a window that is masked a mask") {
   Model model{.vocabulary = 64, .hidden = 32};
   SoftmaxAttention attention{.heads = 4, .kv_heads = 4, .head_dim = 8, .value_dim = 8};
   const auto workspace = [&](std::optional<std::int64_t> window, const OperationContext& context) {
@@ -105,21 +106,32 @@ TEST_CASE("attention in a window that is masked holds a mask of queries and keys
     for (const Operation& operation : layer_operations(model, 0, context)) sum += operation.workspace_bytes;
     return sum;
   };
-  OperationContext context{.sequence = 100, .masks_windows = true};
-  CHECK(workspace(std::nullopt, context) == 0);
-  CHECK(workspace(100, context) == 0);
-  CHECK(workspace(99, context) == 2 * 100 * 100);
-  CHECK(workspace(10, context) == 2 * 100 * 100);
+  OperationContext context{.sequence = 100, .framework_on_host = true};
+  // Of 32 queries and all keys, up to 512: scores and gradients, in fp32 and in bf16.
+  double tile = 2 * 32 * 100 * (4 + 2);
+  CHECK(workspace(std::nullopt, context) == tile);
+  CHECK(workspace(100, context) == tile);
+  CHECK(workspace(99, context) == tile + 2 * 100 * 100);
+  CHECK(workspace(10, context) == tile + 2 * 100 * 100);
   context.before = context.after = 100;
-  CHECK(workspace(10, context) == 2 * 100 * 100);
-  CHECK(workspace(110, context) == 2 * 100 * 100);
+  tile *= 2;
+  CHECK(workspace(10, context) == tile + 2 * 100 * 100);
+  CHECK(workspace(110, context) == tile + 2 * 100 * 100);
   context.before = 200;
+  tile *= 1.5;
   context.after = 0;
-  CHECK(workspace(110, context) == 2 * 100 * 109);
+  CHECK(workspace(110, context) == tile + 2 * 100 * 109);
   context.before = 0;
+  tile /= 3;
   context.after = 200;
-  CHECK(workspace(110, context) == 0);
-  context.masks_windows = false;
+  CHECK(workspace(110, context) == tile);
+  context.activations = ElementType::fp32;
+  for (const auto& [tokens, queries, keys] : {std::array{20, 20, 20}, {200, 64, 200}, {1000, 256, 512}}) {
+    context.sequence = tokens;
+    context.after = 0;
+    CHECK(workspace(std::nullopt, context) == 2 * 4 * queries * keys);
+  }
+  context.framework_on_host = false;
   CHECK(workspace(10, context) == 0);
 }
 
