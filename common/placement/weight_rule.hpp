@@ -13,8 +13,8 @@ namespace plumb {
 // (common/layout/layout.hpp).
 struct WeightRule {
   Placement stored;
-  Placement gradient;  // once it has been reduced
-  Placement state;     // of the optimizer, which updates this part of the weight
+  Placement gradient;                       // once it has been reduced
+  Placement state;                          // of the optimizer, which updates this part of the weight
   bool gathers_again = false;               // I finds the weight as it is stored, or as a part of its second copy
   std::optional<Placement> second = {};     // of that copy, which F leaves
   std::optional<Placement> exchanged = {};  // of a gradient that is reduced in two steps, between them
