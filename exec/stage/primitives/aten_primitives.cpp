@@ -17,18 +17,31 @@ NormForward rms_norm(const at::Tensor& x, const at::Tensor& residual, const at::
   return {.h = h, .y = wide.mul(scale).mul_(weight).to(h.scalar_type()), .scale = scale};
 }
 
-// With n = h·scale: dx = scale · (dn − n · mean(dn · n)), dn = dy · weight.
+// `x` in a wider type, to be changed; what is as wide already is copied first.
+at::Tensor own_copy(const at::Tensor& x, at::ScalarType type) {
+  return x.to(type, /*non_blocking=*/false, /*copy=*/true);
+}
+
+// With n = h·scale: dx = scale · (dn − n · mean(dn · n)), dn = dy · weight. In place, so that no more than three values
+// in the wide type stand beside each other.
 NormBackward rms_norm_backward(const NormForward& made, const at::Tensor& weight, const at::Tensor& output_gradient,
                                const at::Tensor& dh, bool for_weight) {
   const at::ScalarType type = made.scale.scalar_type();
-  const at::Tensor dy = output_gradient.to(type);
-  const at::Tensor normal = made.h.to(type).mul(made.scale);
-  const at::Tensor product = dy.mul(normal);
   const at::Tensor wide_weight = weight.to(type);
+  at::Tensor normal = own_copy(made.h, type).mul_(made.scale);
+  at::Tensor dy = output_gradient.to(type);
+  at::Tensor product = dy.mul(normal);
   const at::Tensor mean = at::matmul(product, wide_weight).div_(static_cast<double>(wide_weight.numel())).unsqueeze(-1);
-  at::Tensor dx = dy.mul(wide_weight).sub_(normal.mul(mean)).mul_(made.scale).to(made.h.scalar_type());
-  if (dh.defined()) dx = dx + dh;
-  return {.dx = dx, .weight_parts = for_weight ? rows(product).sum(0) : at::Tensor()};
+  NormBackward gradients{.dx = {}, .weight_parts = for_weight ? rows(product).sum(0) : at::Tensor()};
+  product.reset();
+  normal.mul_(mean);
+  const bool is_argument = dy.is_alias_of(output_gradient);
+  at::Tensor dx = is_argument ? dy.mul(wide_weight) : std::move(dy).mul_(wide_weight);
+  dx.sub_(normal);
+  normal.reset();
+  dx = dx.mul_(made.scale).to(made.h.scalar_type());
+  gradients.dx = dh.defined() ? dx + dh : dx;
+  return gradients;
 }
 
 void add_parts(const at::Tensor& gradient, const at::Tensor& parts) { gradient.add_(parts); }
@@ -37,7 +50,9 @@ at::Tensor gated(const at::Tensor& gate, const at::Tensor& up) { return at::silu
 
 std::pair<at::Tensor, at::Tensor> gated_backward(const at::Tensor& dy, const at::Tensor& gate, const at::Tensor& up) {
   at::Tensor dup = at::silu(gate).mul_(dy);
-  return {at::silu_backward(dy.mul(up), gate), std::move(dup)};
+  at::Tensor dgate = dy.mul(up);
+  at::silu_backward_out(dgate, dgate, gate);
+  return {std::move(dgate), std::move(dup)};
 }
 
 // A rotation's transpose turns back.

@@ -157,10 +157,17 @@ struct SlicedAttentionFunction : Function<SlicedAttentionFunction> {
   }
 };
 
+// In the wide type; of narrower logits in place of their copy.
+at::Tensor log_softmax(const at::Tensor& logits) {
+  const auto type = wide_type(logits.scalar_type());
+  if (type == logits.scalar_type()) return at::log_softmax(logits, -1);
+  at::Tensor wide = logits.to(type);
+  return at::_log_softmax_out(wide, wide, -1, /*half_to_float=*/false);
+}
+
 struct CrossEntropy : Function<CrossEntropy> {
   static Variable forward(AutogradContext* context, const Variable& logits, const at::Tensor& targets) {
-    const auto type = wide_type(logits.scalar_type());
-    const at::Tensor log_probability = at::log_softmax(logits.reshape({-1, logits.size(-1)}), -1, type);
+    const at::Tensor log_probability = log_softmax(logits.reshape({-1, logits.size(-1)}));
     const at::Tensor target = targets.reshape({-1, 1});
     context->save_for_backward({log_probability, target});
     context->saved_data["type"] = static_cast<std::int64_t>(logits.scalar_type());
