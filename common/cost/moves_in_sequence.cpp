@@ -97,13 +97,15 @@ DataWaits waits_of(const std::vector<ComputeCost>& blocks, int slice, WaitsFor w
   return waits;
 }
 
-// B takes as long as its own blocks and waits.
+// B takes as long as its own blocks and waits, never longer than I and W: what sums in another order say less is
+// rounding.
 template <class Times>
 void add(Times& times, const DataWaits& waits) {
   times.forward += waits.forward;
   times.input_gradient += waits.input_gradient;
   times.weight_gradient += waits.weight_gradient;
-  times.hidden_in_backward += waits.input_gradient + waits.weight_gradient - waits.backward;
+  const Seconds hidden = waits.input_gradient + waits.weight_gradient - waits.backward;
+  times.hidden_in_backward = std::max(times.hidden_in_backward + hidden, Seconds{});
 }
 
 }  // namespace

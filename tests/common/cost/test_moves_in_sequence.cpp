@@ -152,6 +152,19 @@ TEST_CASE("a block needs its neighbours' weights and gradients beside its own") 
   CHECK(in_sequence(blocks).forward_workspace_bytes == Bytes{40});
 }
 
+// Where nothing hides them, waits of I and W are those of B but for the order in which they are added up.
+TEST_CASE("a backward hides no less than nothing, whatever its waits round to") {
+  std::mt19937 random(5);
+  std::uniform_real_distribution<double> seconds(0, 1e-3);
+  for (int round = 0; round < 1000; ++round) {
+    std::vector<ComputeCost> blocks(4);
+    for (ComputeCost& each : blocks) {
+      each.data_moves = {.beside = true, .gathering = {seconds(random)}, .reducing = {seconds(random)}};
+    }
+    REQUIRE(in_sequence(blocks).hidden_in_backward >= Seconds{});
+  }
+}
+
 // Of a block that keeps 50 bytes after F and 30 after I, and needs 5, 8 and 3 while F, I and W compute.
 TEST_CASE(
     "a block's own weights are whole in F and I, its gradients in W, and what is quantised goes before or behind") {
