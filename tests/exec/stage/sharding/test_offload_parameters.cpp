@@ -117,8 +117,8 @@ TEST_CASE("frozen weights on the host have the same bits") {
   require_same_bits(train(with_offload(plan, offload_weights), 3), train(plan, 3));
 }
 
-// In bf16 LibTorch's norms on a host convert to fp32 and back, which no workspace counts.
-TEST_CASE("a rank with weights on its host needs the memory that is predicted, and copies what is, to the byte") {
+TEST_CASE(
+    "a rank with weights on its host needs the memory that is predicted, within 5%, and copies what is, exactly") {
   int account = 1100;  // nobody else's
   for (const std::string precision : {"fp32", "bf16"}) {
     for (const std::string offload : {"parameters", "optimizer+parameters"}) {
@@ -135,7 +135,7 @@ TEST_CASE("a rank with weights on its host needs the memory that is predicted, a
           const RankStep& of_here = here.logs.ranks.front()[rank].steps.back();
           INFO(precision << ", " << offload << lora << ", rank " << rank << ": predicted " << predicted.peak_bytes.value
                          << ", measured " << step.peak_bytes.value);
-          CHECK(step.peak_bytes / predicted.peak_bytes == Approx(1.0).margin(precision == "bf16" ? 0.1 : 0.05));
+          CHECK(step.peak_bytes / predicted.peak_bytes == Approx(1.0).margin(0.05));
           CHECK(of_here.held.back() - step.held.back() == weights + states);
           CHECK(host_copies_of(step) == predicted.host_copied_bytes);
           CHECK(step.received_in_data == predicted.by_axis->data);
