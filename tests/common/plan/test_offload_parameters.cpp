@@ -260,6 +260,9 @@ TEST_CASE("on a CPU machine all copies show, whatever goes beside") {
       between(then.input_gradient, now.input_gradient);
       CHECK((then.optimizer - now.optimizer).value == Approx(then.host_moves.copying_down.value));
     }
+    const ScheduleGraph folded = build_graph(lowered_schedule(there), there.costs);
+    CHECK(evaluate(unfolded_graph(there, folded).graph).makespan.value ==
+          Approx(evaluate(folded).makespan.value).epsilon(1e-9));
   }
 }
 

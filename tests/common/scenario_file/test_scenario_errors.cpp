@@ -53,6 +53,7 @@ TEST_CASE("what cannot be offloaded, and in others' words") {
   check({{mine + "}}\ntraining: {offload: optimizer}\n",
           {"scenario.yaml:11:", "machine mine has no 'host', which is needed to offload to", "host: {link: {latency"}},
          {mine + "}}\ntraining: {offload: [none, optimizer]}\n", {"machine mine has no 'host'"}},
+         {mine + "}}\ntraining: {offload: parameters}\n", {"machine mine has no 'host'", "host: {link: {latency"}},
          {mine + ", host: {link: {latency: 1 us}, memory: 1 GiB}}}\n",
           {"key 'memory_bandwidth' is missing in", "key 'bandwidth' is missing in"}},
          {mine + ", host: {link: {latency: 1 us, bandwidth: 1 GB/s}, memory: 1 GiB, memory_bandwith: 1 GB/s}}}\n",
