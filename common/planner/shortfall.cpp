@@ -232,7 +232,8 @@ std::string what_would_fit(const Scenario& scenario, const Candidate& shortfall)
   if (!text.empty()) {
     return text + "; steps against the " + to_text(as_it_is) + " that this one would take if it fitted";
   }
-  return "no single change fits (other splits, smaller microbatch, 1f1b, recompute, offload, sharding over data-parallel "
+  return "no single change fits (other splits, smaller microbatch, 1f1b, recompute, offload, sharding over "
+         "data-parallel "
          "ranks, sequence parallelism, a larger tensor degree, more pipeline ranks were tried)";
 }
 

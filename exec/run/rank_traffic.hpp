@@ -1,5 +1,5 @@
-// What a rank receives in a step, payload, without what ranks tell each other of their collectives; and what its actions
-// spend on collectives within them.
+// What a rank receives in a step, payload, without what ranks tell each other of their collectives; and what its
+// actions spend on collectives within them.
 #pragma once
 
 #include <utility>

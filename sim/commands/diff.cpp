@@ -152,7 +152,8 @@ Json to_json(const CommunicationOfBoth& communication) {
   Json json = Json::object();
   for (const CommunicationUse use : communication_uses) {
     const auto at = static_cast<std::size_t>(use);
-    json[std::string(key_of(use))] = {{"predicted", to_json(communication.first[at])}, {"measured", to_json(communication.second[at])}};
+    json[std::string(key_of(use))] = {{"predicted", to_json(communication.first[at])},
+                                      {"measured", to_json(communication.second[at])}};
   }
   return json;
 }

@@ -200,8 +200,9 @@ std::string memory_line(const Prediction& prediction) {
       fmt::format("{} of {} on rank {}, the fullest: {}", to_text(fullest.peak_bytes), to_text(memory), rank, verdict);
   if (const auto& peak = fullest.peak) {
     text += fmt::format("\n              at {} in {}: states {}, kept activations {}, messages {}, workspace {}",
-                        to_text(peak->time), spelled_out(peak->action, prediction.plan.schedule.slices), to_text(fullest.peak_bytes - sum(peak->held)),
-                        to_text(peak->held.kept), to_text(peak->held.messages), to_text(peak->held.workspace));
+                        to_text(peak->time), spelled_out(peak->action, prediction.plan.schedule.slices),
+                        to_text(fullest.peak_bytes - sum(peak->held)), to_text(peak->held.kept),
+                        to_text(peak->held.messages), to_text(peak->held.workspace));
   }
   const Sourced<Bytes>& framework = prediction.plan.cluster.machine.device.framework_memory;
   if (framework.value > Bytes{}) {

@@ -201,7 +201,8 @@ TEST_CASE("an interrupted run's results are there though its ranks get one signa
   wait_until([&] { return ("\n" + running.told()).find("\nstep ") != std::string::npos; });
   const std::array ranks{running.rank_process(0), running.rank_process(1)};
   ::kill(running.pid(), SIGINT);
-  for (const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(400); std::chrono::steady_clock::now() < end;) {
+  for (const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(400);
+       std::chrono::steady_clock::now() < end;) {
     for (const int rank : {0, 1}) {
       if (running.rank_process(rank) == ranks[static_cast<std::size_t>(rank)]) {
         ::kill(ranks[static_cast<std::size_t>(rank)], SIGTERM);

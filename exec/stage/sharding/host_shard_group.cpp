@@ -45,9 +45,7 @@ HostShardGroup::HostShardGroup(Transport& transport, Place place)
   if (has_second_copy()) second_gathers_.emplace(transport, place_.inside);
 }
 
-Clock::time_point HostShardGroup::deadline() const {
-  return after(unpaused_now(), place_.patience);
-}
+Clock::time_point HostShardGroup::deadline() const { return after(unpaused_now(), place_.patience); }
 
 HostCopies HostShardGroup::start_gather(const std::vector<WeightPtr>& weights, From from) {
   Gather& gather = under_way_.emplace_back(Gather{.weights = weights, .from = from});

@@ -69,9 +69,7 @@ ElementType element_type(const at::Tensor& x) {
   }
 }
 
-Clock::time_point TensorGroup::deadline() const {
-  return after(unpaused_now(), place_.patience);
-}
+Clock::time_point TensorGroup::deadline() const { return after(unpaused_now(), place_.patience); }
 
 void TensorGroup::sum_over(const std::vector<int>& ranks, const at::Tensor& x) {
   const Waits waits(*collectives_);

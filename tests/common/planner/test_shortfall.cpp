@@ -251,7 +251,8 @@ TEST_CASE("what takes a rank's memory is named with its own bytes, the largest f
   roomier.peak_bytes = gib(25);
   candidate.ranks = {roomier, full, roomier};
   CHECK(describe_shortfall(candidate) ==
-        "rank 1 needs 26.00 GiB of 10.00 GiB, 16.00 GiB too much, in stage 1's backward of microbatch 3: messages 9.000 GiB, "
+        "rank 1 needs 26.00 GiB of 10.00 GiB, 16.00 GiB too much, in stage 1's backward of microbatch 3: messages "
+        "9.000 GiB, "
         "workspace 7.000 GiB, kept "
         "activations 4.000 GiB, gradients 3.000 GiB, parameters 2.000 GiB");
 }
