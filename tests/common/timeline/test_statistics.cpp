@@ -53,7 +53,7 @@ TEST_CASE("what goes on between ranks, and how much of it beside their computing
   Timeline timeline;
   timeline.schedule.ranks = 2;
   timeline.ranks.resize(2);
-  timeline.ranks[1].by_axis = {.data_within = CommunicationTime{.on_its_way = {8}, .hidden = {6}}};
+  timeline.ranks[1].by_axis.emplace().data_within = CommunicationTime{.on_its_way = {8}, .hidden = {6}};
   const CommunicationTimes times = communication_times(timeline, step);
   const auto of = [&](CommunicationUse use) { return times[static_cast<std::size_t>(use)]; };
   REQUIRE(of(CommunicationUse::gradients) == CommunicationTime{.on_its_way = {5}, .hidden = {2}});
