@@ -70,7 +70,7 @@ const std::vector<std::string> with_one_stage = {"gpipe", "1f1b", "eager-1f1b", 
 TEST_CASE("of few splits the dynamic one is the fastest that fits, however near the limit, and fits if any does") {
   int limited = 0;
   int impossible = 0;
-  for (std::uint64_t seed = 0; seed < cases(120); ++seed) {
+  for (std::uint64_t seed = 0; seed < cases(120U); ++seed) {
     RandomFamilies random(seed + 7000);
     Small small = small_family(random, with_one_stage);
     Scenario& scenario = small.scenario;
@@ -103,7 +103,7 @@ TEST_CASE("of few splits the dynamic one is the fastest that fits, however near 
 
 TEST_CASE("no dynamic plan is slower than the uniform split or a published planner's cuts that fit") {
   int compared = 0;
-  for (std::uint64_t seed = 0; seed < cases(60); ++seed) {
+  for (std::uint64_t seed = 0; seed < cases(60U); ++seed) {
     RandomFamilies random(seed + 8000);
     const Scenario scenario = random.scenario();
     Family family = random.family({"gpipe", "1f1b", "eager-1f1b", "zb-h1", "interleaved-1f1b", "zb-v", "dualpipe"});

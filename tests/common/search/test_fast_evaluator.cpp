@@ -51,7 +51,7 @@ bool compare(FastEvaluator& fast, const Scenario& scenario, const Family& family
 TEST_CASE("what is told to be slower, before a schedule is made for its times, is not faster") {
   int told = 0;
   int built = 0;
-  for (std::uint64_t seed = 0; seed < cases(15); ++seed) {
+  for (std::uint64_t seed = 0; seed < cases(15U); ++seed) {
     RandomFamilies random(seed);
     Scenario scenario = random.scenario();
     FastEvaluator fast(scenario);
@@ -88,7 +88,7 @@ TEST_CASE("what is told to be slower, before a schedule is made for its times, i
 
 TEST_CASE("over random families of every schedule the fast way says what the whole plan says") {
   int built = 0;
-  for (std::uint64_t seed = 0; seed < cases(60); ++seed) {
+  for (std::uint64_t seed = 0; seed < cases(60U); ++seed) {
     RandomFamilies random(seed);
     const Scenario scenario = random.scenario();
     FastEvaluator fast(scenario);
@@ -108,7 +108,7 @@ TEST_CASE("over random families of every schedule the fast way says what the who
 TEST_CASE("no split of a family is faster or smaller than its bounds, and some come near") {
   double nearest_time = 0;
   double nearest_memory = 0;
-  for (std::uint64_t seed = 0; seed < cases(40); ++seed) {
+  for (std::uint64_t seed = 0; seed < cases(40U); ++seed) {
     RandomFamilies random(seed + 1000);
     const Scenario scenario = random.scenario();
     const int layers = static_cast<int>(scenario.model.layers.size());

@@ -63,7 +63,7 @@ TEST_CASE("a search finds weights on the host where memory asks for it") {
 }
 
 TEST_CASE("a search finds the best of all, offloaded only where memory asks for it") {
-  for (unsigned seed = 0; seed < testing::cases(5); ++seed) {
+  for (unsigned seed = 0; seed < testing::cases(5U); ++seed) {
     CAPTURE(seed);
     const Candidate roomy = found_in(with_offload_open(seed));
     CHECK_FALSE(offloads(roomy.plan.training.offload));

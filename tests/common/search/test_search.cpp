@@ -223,7 +223,7 @@ TEST_CASE("what was told to be slower is weighed after all where the engine rais
 }
 
 TEST_CASE("without pruning and bounds the table and the answer are the same") {
-  for (unsigned seed = 0; seed < cases(10); ++seed) {
+  for (unsigned seed = 0; seed < cases(10U); ++seed) {
     CAPTURE(seed);
     const MadeUp& made = tight_scenario(seed);
     const SearchSpace space(made.scenario);

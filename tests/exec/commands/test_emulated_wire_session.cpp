@@ -57,7 +57,7 @@ TEST_CASE("emulated steps take no less than the predicted time, with sums of gra
   // Times are cut to nanoseconds, gradients to whole values.
   CHECK(median_step(measured).duration >= predicted.steps.front().duration * 0.999);
   for (const Timeline& timeline : {predicted, measured}) {
-    const CommunicationTimes times = communication_times(median_step(timeline), ranks_of(timeline));
+    const CommunicationTimes times = communication_times(timeline, median_step(timeline));
     const CommunicationTime& sums = times[static_cast<std::size_t>(CommunicationUse::gradients)];
     CAPTURE(timeline.producer, sums.hidden.value, sums.on_its_way.value);
     if (reduces_in_actions(plan.layout)) continue;

@@ -64,9 +64,9 @@ TEST_CASE("a run and its prediction both tell what goes on within actions, and h
   Plan plan = tiny_plan({.ranks = 1,
                          .microbatches = 2,
                          .schedule = "1f1b",
-                         .tensor = 2,
                          .data = 2,
-                         .more_of_data = ", sharding: fsdp, reduce: each_microbatch"});
+                         .more_of_data = ", sharding: fsdp, reduce: each_microbatch",
+                         .tensor = 2});
   plan.software.data_overlap = overlap;
   plan.costs = predicted_costs(plan);
   const PreparedPlan prepared{plan, lowered_schedule(plan)};
