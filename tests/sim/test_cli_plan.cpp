@@ -366,7 +366,7 @@ TEST_CASE("simulate draws once what repeats, as wide as is asked for") {
   const std::string file = std::string(PLUMB_SOURCE_DIR) + "/scenarios/llama-3-8b-dgx-h100.yaml";
   const std::string text = run_plumb(folder, "simulate " + file + " --width 60").out;
   CHECK_THAT(text, ContainsSubstring("warm-up") && ContainsSubstring("cool-down") && ContainsSubstring("(times: s)"));
-  CHECK_THAT(text, Catch::Matchers::Matches("[^]* of stage [0-9]+ \\(microbatch [0-9]+\\): states [^]*"));
+  CHECK_THAT(text, Catch::Matchers::Matches("[^]* in stage [0-9]+'s [a-z ]+ of microbatch [0-9]+: states [^]*"));
   refuses(run_plumb(folder, "simulate " + file + " --width 1"), {"--width"});
 }
 
