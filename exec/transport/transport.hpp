@@ -25,7 +25,6 @@ class ReceiveArena;     // exec/transport/receive_arena.hpp
 // steps. `collective`: what exec/transport/collectives sends; `sums`: what SumsBeside sends back there; `gathers`: what
 // GathersBeside sends.
 enum class Channel : std::uint8_t { forward, backward, control, collective, sums, gathers };
-
 [[nodiscard]] constexpr bool between_hosts(Channel channel) { return channel >= Channel::control; }
 
 struct Received {
@@ -70,7 +69,7 @@ class Transport : public CountsGroups, public CountsTimesWithin {
   // Waits for the oldest expected message. A size other than expected is a RunError.
   [[nodiscard]] virtual Received receive(int peer, Channel channel, Clock::time_point deadline) = 0;
 
-  // A third way beside both channels, for what is evicted and loaded: parcels of any number of parts and any sizes,
+  // A way beside the channels, for what is evicted and loaded: parcels of any number of parts and any sizes,
   // which only the sender knows. Hands it over and returns at once.
   virtual void send_parcel(int peer, Parcel parcel) = 0;
 
