@@ -70,10 +70,12 @@ class Planned:
         self.timeline = folder / f"{sharding}.predicted.json"
         scenario = folder / f"{sharding}.yaml"
         scenario.write_text(SCENARIO.format(
-            ranks=DATA_RANKS * pipeline, pipeline=pipeline, batch=DATA_RANKS * 2 * pipeline, sharding=SHARDINGS[sharding],
-            schedule="1f1b" if schedule == "alone" else schedule, bandwidth=BANDWIDTH[schedule]))
+            ranks=DATA_RANKS * pipeline, pipeline=pipeline, batch=DATA_RANKS * 2 * pipeline,
+            sharding=SHARDINGS[sharding], schedule="1f1b" if schedule == "alone" else schedule,
+            bandwidth=BANDWIDTH[schedule]))
         run(BIN / "plumb", "plan", scenario, "-o", self.plan)
-        self.step_s = json.loads(run(BIN / "plumb", "simulate", self.plan, "-o", self.timeline, "--json"))["iteration_s"]
+        predicted = run(BIN / "plumb", "simulate", self.plan, "-o", self.timeline, "--json")
+        self.step_s = json.loads(predicted)["iteration_s"]
 
 
 def hidden_shares(predicted, measured):
@@ -139,8 +141,8 @@ def main():
                     rows.append(row)
                     print(f"{schedule:<10}{transport:<11}{row['sharding']:<10}{row['predicted_s'] * 1e3:>8.1f} ms"
                           f"{row['step_s'] * 1e3:>8.1f} ms{row['error']:>+8.2%}{row['replay']:>+9.2%}"
-                          f"{share_text(row['hidden_predicted'])}{share_text(row['hidden'])}{row['ratio_predicted']:>9.3f}"
-                          f"{row['ratio']:>10.3f}{row['points']:>+8.2f}", flush=True)
+                          f"{share_text(row['hidden_predicted'])}{share_text(row['hidden'])}"
+                          f"{row['ratio_predicted']:>9.3f}{row['ratio']:>10.3f}{row['points']:>+8.2f}", flush=True)
     if args.json:
         args.json.write_text(json.dumps(rows, indent=1))
 
