@@ -59,7 +59,8 @@ TEST_CASE("when nothing fits: by how much, what takes it, and a change that then
     hint = error.hint();
   }
   CHECK_THAT(where, ContainsSubstring("scenario.yaml:11:10"));  // its cluster
-  CHECK_THAT(problem, ContainsSubstring("nothing fits in memory") && ContainsSubstring("too much, in stage 0's forward of") &&
+  CHECK_THAT(problem, ContainsSubstring("nothing fits in memory") &&
+                          ContainsSubstring("too much, in stage 0's forward of") &&
                           ContainsSubstring("kept activations"));
   CHECK_THAT(hint, ContainsSubstring("this would fit: microbatch: "));
   CHECK_THAT(hint, ContainsSubstring("recompute: full"));
