@@ -162,9 +162,9 @@ TEST_CASE(
   std::cout << counts.compared << " random problems: slowest rank as fast as any " << counts.fastest_rank
             << " times, by the local search alone " << counts.fastest_rank_local << "; pace " << counts.fastest_pace
             << '\n';
-  CHECK(counts.compared > 2000);
-  CHECK(counts.limited > 1000);
-  CHECK(counts.impossible > 100);
+  CHECK(counts.compared >= plumb::testing::found_in(2001));
+  CHECK(counts.limited >= plumb::testing::found_in(1001));
+  CHECK(counts.impossible >= plumb::testing::found_in(101));
   CHECK(counts.fastest_rank == counts.compared);  // such short chains are searched to the end
   CHECK(counts.fastest_rank_local >= counts.compared * 8 / 10);
   CHECK(counts.fastest_pace >= counts.compared * 9 / 10);
