@@ -10,6 +10,19 @@
 using namespace plumb;
 using namespace plumb::exec;
 
+namespace {
+
+Timeline measured_in_two_steps(const Plan& plan) {
+  const PreparedPlan prepared{plan, lowered_schedule(plan)};
+  const TransportKind kind = transport_kinds().front();
+  SessionOptions options = test::checked_steps(kind, 2);
+  options.check = false;
+  const SessionLogs logs = test::train_session(kind, {prepared}, options);
+  return merge_logs(plan, prepared.lowered, logs.ranks.front(), "test");
+}
+
+}  // namespace
+
 // In buckets beside the last backward, or behind it; weights that are gathered once a step are never hidden.
 TEST_CASE("a run and its prediction both tell how much of gradients' sums the backward hides") {
   const std::string more = GENERATE("", ", sharding: fsdp, reshard_after_forward: false, reduce: last_microbatch");
@@ -20,13 +33,7 @@ TEST_CASE("a run and its prediction both tell how much of gradients' sums the ba
   plan.software.data_overlap = overlap;
   plan.software.data_bucket = {.bytes = {5000}};
   plan.costs = predicted_costs(plan);
-  const PreparedPlan prepared{plan, lowered_schedule(plan)};
-  const TransportKind kind = transport_kinds().front();
-  SessionOptions options = test::checked_steps(kind, 2);
-  options.check = false;
-  const SessionLogs logs = test::train_session(kind, {prepared}, options);
-  for (const Timeline& timeline :
-       {predict_by_path(plan), merge_logs(plan, prepared.lowered, logs.ranks.front(), "test")}) {
+  for (const Timeline& timeline : {predict_by_path(plan), measured_in_two_steps(plan)}) {
     const StepTimeline& step = median_step(timeline);
     const int ranks = ranks_of(timeline);
     CAPTURE(ranks);
@@ -69,12 +76,7 @@ TEST_CASE("a run and its prediction both tell what goes on within actions, and h
                          .tensor = 2});
   plan.software.data_overlap = overlap;
   plan.costs = predicted_costs(plan);
-  const PreparedPlan prepared{plan, lowered_schedule(plan)};
-  const TransportKind kind = transport_kinds().front();
-  SessionOptions options = test::checked_steps(kind, 2);
-  options.check = false;
-  const SessionLogs logs = test::train_session(kind, {prepared}, options);
-  const Timeline measured = merge_logs(plan, prepared.lowered, logs.ranks.front(), "test");
+  const Timeline measured = measured_in_two_steps(plan);
   const Timeline predicted = predict_by_path(plan);
   const DataMoves& moves = plan.costs.stages.front().data_moves;
   for (const RankSummary& rank : predicted.ranks) {
