@@ -204,7 +204,11 @@ LauncherEnd run_launcher(const std::vector<PreparedPlan>& plans, const SessionOp
     SessionLogs logs = logs_of_ended(*store, work, ranks);
     logs.interrupted = told;
     if (!logs.ranks.empty()) return {.status = ExitStatus::run_failed, .logs = std::move(logs)};
-    throw RunError("", told, doing.empty() ? "" : with_places("", "", work.describe_all(doing), plans));
+    std::string lost;  // what was done until then
+    for (const RankEnd& rank : end.killed) {
+      lost += fmt::format("{}rank {} was {}", lost.empty() ? "" : ", ", rank.rank, signal_text(rank.signal));
+    }
+    throw RunError("", told, doing.empty() ? lost : with_places("", lost, work.describe_all(doing), plans));
   }
   if (end.failures.empty()) return {.status = static_cast<ExitStatus>(end.answer)};
   const RankEnd& first = end.failures.front();

@@ -136,6 +136,7 @@ ProcessesEnd run_as_processes(const ProcessOptions& options) {
     const bool tell = !told && times_told > 0;
     for (const RankEnd& end : ends) {
       if (end.rank == 0 && end.exit_status == 1) result.answer = 1;
+      if (end.signal != 0) result.killed.push_back(end);
       // What ends after SIGTERM ends because of it.
       if (failed(end) && !told && !tell) result.failures.push_back(end);
     }

@@ -29,10 +29,11 @@ struct ProcessOptions {
 
 // Starts one process per rank with torchrun's variables and waits for all. When one fails (a signal, or an exit status
 // other than 0 and 1), the others get SIGTERM, then SIGKILL. Returns those that failed by themselves, first failures
-// first, killed ones before others that were seen at the same time; empty if none did or all were told to end. `answer`
-// is 1 if rank 0 said no.
+// first, killed ones before others that were seen at the same time; empty if none did or all were told to end.
+// `killed`: all that ended by a signal, those that had been told to end too. `answer` is 1 if rank 0 said no.
 struct ProcessesEnd {
   std::vector<RankEnd> failures;
+  std::vector<RankEnd> killed;
   int answer = 0;
 };
 [[nodiscard]] ProcessesEnd run_as_processes(const ProcessOptions& options);

@@ -65,4 +65,5 @@ TEST_CASE("a run that was stopped for longer than its deadline goes on as if not
   const Ended ended = running.wait();
   INFO(ended.err);
   CHECK_THAT(ended.err, ContainsSubstring("interrupted (SIGINT)") && !ContainsSubstring("deadline"));
+  CHECK_THAT(ended.out, ContainsSubstring("median step"));
 }

@@ -12,6 +12,7 @@
 
 #include "common/base/error.hpp"
 #include "exec/transport/collectives/collectives.hpp"
+#include "exec/transport/gloo/broken_pipes.hpp"
 #include "exec/transport/gloo/gloo_error.hpp"
 #include "exec/transport/gloo/gloo_parcels.hpp"
 #include "exec/transport/gloo/gloo_queues.hpp"
@@ -310,6 +311,7 @@ std::unique_ptr<Transport> make_gloo_transport(const GlooOptions& options, std::
     auto group_store =
         c10::make_intrusive<c10d::PrefixStore>(fmt::format("plumb/{}/gloo", options.attempt), std::move(of_group));
     std::unique_ptr<HostLinks> links = make_links(options, *store);
+    const WithoutBrokenPipes of_its_threads;
     auto group_options = Group::Options::create(start);
     group_options->devices.push_back(device_for(options.address));
     auto group = c10::make_intrusive<Group>(group_store, options.rank, options.size, group_options);

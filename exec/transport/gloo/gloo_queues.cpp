@@ -8,6 +8,7 @@
 
 #include "common/base/error.hpp"
 #include "exec/host/pauses.hpp"
+#include "exec/transport/gloo/broken_pipes.hpp"
 #include "exec/transport/gloo/gloo_error.hpp"
 
 namespace plumb::exec {
@@ -45,7 +46,9 @@ int tag_of(QueueKind kind, Leg leg, std::uint64_t sequence) {
   return static_cast<int>(16 * (sequence % in_flight)) + 2 * static_cast<int>(kind) + static_cast<int>(leg);
 }
 
+// A receive writes too: that there is a buffer.
 GlooWork GlooFabric::post(const at::Tensor& tensor, int peer, int tag, bool send) const {
+  const WithoutBrokenPipes guard;
   std::vector<at::Tensor> tensors{tensor};
   return send ? group->send(tensors, peer, tag) : group->recv(tensors, peer, tag);
 }
