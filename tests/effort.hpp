@@ -1,4 +1,4 @@
-// How many random cases a test tries, and how many of them must be of use.
+// How many cases a test tries, random or listed, and how many of the random ones must be of use.
 #pragma once
 
 #include <cstddef>
@@ -22,6 +22,15 @@ constexpr bool tries([[maybe_unused]] std::size_t n) {
   return n % 5 == 0;
 #else
   return true;
+#endif
+}
+
+// How far a test goes that takes one size after the other.
+constexpr int up_to(int largest) {
+#ifdef PLUMB_ADDRESS_SANITIZER
+  return largest / 2;
+#else
+  return largest;
 #endif
 }
 

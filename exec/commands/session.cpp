@@ -204,11 +204,12 @@ LauncherEnd run_launcher(const std::vector<PreparedPlan>& plans, const SessionOp
     SessionLogs logs = logs_of_ended(*store, work, ranks);
     logs.interrupted = told;
     if (!logs.ranks.empty()) return {.status = ExitStatus::run_failed, .logs = std::move(logs)};
-    std::string lost;  // what was done until then
+    std::string lost;  // in the run: one that still starts has nothing to leave
     for (const RankEnd& rank : end.killed) {
+      if (doing.empty() || doing[static_cast<std::size_t>(rank.rank)].empty()) continue;
       lost += fmt::format("{}rank {} was {}", lost.empty() ? "" : ", ", rank.rank, signal_text(rank.signal));
     }
-    throw RunError("", told, doing.empty() ? lost : with_places("", lost, work.describe_all(doing), plans));
+    throw RunError("", told, doing.empty() ? "" : with_places("", lost, work.describe_all(doing), plans));
   }
   if (end.failures.empty()) return {.status = static_cast<ExitStatus>(end.answer)};
   const RankEnd& first = end.failures.front();

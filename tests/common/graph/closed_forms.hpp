@@ -9,11 +9,12 @@
 #include "common/schedule/generators/registry.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/schedule/naive_pipeline.hpp"
+#include "tests/effort.hpp"
 
 namespace plumb {
 
-inline constexpr int largest_p = 16;
-inline constexpr int largest_m = 64;
+inline constexpr int largest_p = testing::up_to(16);
+inline constexpr int largest_m = testing::up_to(64);
 
 // Of one action (one chunk, one slice) of a microbatch, in whole units, so that sums are exact.
 struct Times {

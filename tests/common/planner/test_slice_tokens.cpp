@@ -14,6 +14,7 @@
 #include "tests/common/block_cost/analytic_profile.hpp"
 #include "tests/common/plan/layouts.hpp"
 #include "tests/common/plan/steps.hpp"
+#include "tests/effort.hpp"
 
 using namespace plumb;
 using namespace plumb::testing;
@@ -98,9 +99,11 @@ TEST_CASE("slices have whole tiles and chunks, or parts of them in short sequenc
 }
 
 TEST_CASE("a plan with slices of equal work is never slower than one with equal tokens, and faster of long sequences") {
+  std::size_t tried = 0;
   for (const std::int64_t sequence : {1024, 4096, 32768}) {
     for (const char* layers : {"full/dense*8", "(full/dense, sliding/dense)*4", "linear/dense*8"}) {
       for (const int slices : {2, 4, 8}) {
+        if (!testing::tries(tried++)) continue;
         const Scenario scenario = sliced_scenario({.layers = layers, .sequence = sequence});
         const Step equal = step_of(make_plan(scenario, choice_of(slices, SlicesBy::tokens)));
         const Step work = step_of(make_plan(scenario, choice_of(slices, SlicesBy::work)));

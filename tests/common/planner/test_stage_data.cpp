@@ -14,6 +14,7 @@
 #include "common/study/what_if.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/plan/scenarios.hpp"
+#include "tests/effort.hpp"
 
 using namespace plumb;
 using namespace plumb::testing;
@@ -207,7 +208,9 @@ TEST_CASE("a rank of such a stage holds its own share") {
 }
 
 TEST_CASE("without contention all ranks of such stages take what those that stand for them do") {
+  std::size_t tried = 0;
   for (const Case& c : cases()) {
+    if (!testing::tries(tried++)) continue;
     INFO(c.software << " " << c.schedule << " " << c.recompute << " " << c.data);
     const Plan plan = plan_of(c);
     const Timeline folded = predict_by_path(plan);

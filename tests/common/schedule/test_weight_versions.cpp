@@ -7,6 +7,7 @@
 
 #include "common/schedule/generators/registry.hpp"
 #include "tests/catch.hpp"
+#include "tests/effort.hpp"
 
 using namespace plumb;
 
@@ -72,7 +73,7 @@ TEST_CASE("PipeDream: rank r's microbatch k uses the weights of max(0, k−p+r+1
 
 TEST_CASE(
     "PipeDream-2BW: every rank's microbatch k uses the weights of max(0, k/e−1) updates, at most 2 versions are kept") {
-  for (int p = 1; p <= 16; ++p) {
+  for (int p = 1; p <= testing::up_to(16); ++p) {
     for (const int every : {p, p + 1, 2 * p, 3 * p + 2}) {
       for (int updates = 1; updates <= 4; ++updates) {
         const int m = every * updates;

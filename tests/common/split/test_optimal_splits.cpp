@@ -10,6 +10,7 @@
 #include "common/split/weighed_chain.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/split/all_splits.hpp"
+#include "tests/effort.hpp"
 
 using namespace plumb;
 using namespace plumb::testing;
@@ -102,7 +103,7 @@ SplitProblem random_problem(std::mt19937& random, int ranks, int chunks, int lay
 TEST_CASE("the dynamic split is optimal under memory limits, ties to the largest counts: 12,000 brute-forced cases") {
   std::mt19937 random(1);
   int limited = 0, impossible = 0, coupled = 0, working = 0;
-  for (int round = 0; round < 12000; ++round) {
+  for (int round = 0; round < testing::cases(12000); ++round) {
     const int chunks = pick(random, 1, 2);
     const int ranks = pick(random, 1, chunks == 1 ? 5 : 3);
     const int layers = pick(random, ranks * chunks, 9);
@@ -131,10 +132,10 @@ TEST_CASE("the dynamic split is optimal under memory limits, ties to the largest
       for (const Bytes bytes : rank_memory(problem, *found)) CHECK(bytes <= *problem.memory_per_rank);
     }
   }
-  CHECK(limited > 3000);
-  CHECK(coupled > 1000);
-  CHECK(working > 1000);
-  CHECK(impossible > 1000);
+  CHECK(limited > testing::found_in(3000));
+  CHECK(coupled > testing::found_in(1000));
+  CHECK(working > testing::found_in(1000));
+  CHECK(impossible > testing::found_in(1000));
 }
 
 TEST_CASE("the parameter split is optimal in max − min, then max, then largest counts: brute force") {

@@ -10,6 +10,7 @@
 #include "common/schedule/generators/registry.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/plan/scenarios.hpp"
+#include "tests/effort.hpp"
 
 using namespace plumb;
 using namespace plumb::testing;
@@ -54,10 +55,10 @@ TEST_CASE("no published table is predicted worse than its ratchet, and each says
   std::size_t tables = 0;
   for (const auto& entry : std::filesystem::directory_iterator(published(""))) {
     const PublishedTable table = read_published(entry.path());
-    ++tables;
     CHECK(table.goal != ErrorBounds{});
     REQUIRE(table.ratchet.mean_percent > 0);
     REQUIRE(table.ratchet.worst_percent > 0);
+    if (!testing::tries(tables++)) continue;
     double sum = 0;
     double rows = 0;
     for (const PublishedRow& row : table.rows) {

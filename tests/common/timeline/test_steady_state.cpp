@@ -6,6 +6,7 @@
 #include "tests/catch.hpp"
 #include "tests/common/schedule/shapes.hpp"
 #include "tests/common/timeline/graph_fixtures.hpp"
+#include "tests/effort.hpp"
 
 namespace plumb {
 namespace {
@@ -51,12 +52,14 @@ bool alike(const std::vector<Bar>& a, const std::vector<Bar>& b) {
 
 TEST_CASE("what is folded happens as often as is said, and the segments cover the step") {
   int folded = 0;
+  std::size_t tried = 0;
   for (const ScheduleEntry& entry : schedule_entries()) {
     for (const GridShape& shape :
          {GridShape{2, 64, 4}, GridShape{2, 16, 4}, GridShape{2, 8, 2}, GridShape{2, 32, 8}, GridShape{4, 64, 16}}) {
       if (!applies(entry, shape)) continue;
       for (const EvenTimes& times :
            {EvenTimes{{1}, {1}, {1}}, EvenTimes{{1}, {1.5}, {0.5}}, EvenTimes{{1}, {1.3}, {0.9}, {0.05}}}) {
+        if (!testing::tries(tried++)) continue;
         const auto [schedule, step] = measured(entry, shape, times);
         INFO(entry.name << ", " << shape.microbatches << " microbatches, " << shape.ranks << " ranks");
         const std::vector<Segment> segments = steady_segments(step, schedule);
@@ -80,7 +83,7 @@ TEST_CASE("what is folded happens as often as is said, and the segments cover th
       }
     }
   }
-  CHECK(folded > 60);
+  CHECK(folded > testing::found_in(60));
 }
 
 TEST_CASE("1F1B's steady state is one F and one B a rank") {

@@ -11,6 +11,7 @@
 #include "exec/transport/receive_arena.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/schedule/shapes.hpp"
+#include "tests/effort.hpp"
 #include "tests/exec/device/async_device.hpp"
 #include "tests/exec/plans.hpp"
 #include "tests/exec/run/hashing_stage.hpp"
@@ -125,9 +126,11 @@ double loss_of(const Case& of, const std::vector<RankLog>& logs) {
 TEST_CASE("every schedule computes the same on an asynchronous device as by plain loops") {
   const std::pair<const char*, Speeds> kinds[] = {
       {"slow copies", slow_copies}, {"slow compute", slow_compute}, {"slow evictions", slow_evictions}};
+  std::size_t tried = 0;
   for (const auto& [kind, speeds] : kinds) {
     for (const ScheduleEntry& entry : schedule_entries()) {
       for (const int ranks : {2, 4}) {
+        if (!testing::tries(tried++)) continue;
         INFO(entry.name << " on " << ranks << ", " << kind);
         const Case of = case_of(entry, ranks);
         const auto devices = devices_of(ranks, speeds);
