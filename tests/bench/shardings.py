@@ -80,7 +80,7 @@ class Planned:
 
 def hidden_shares(predicted, measured):
     """Of the gradients' sums once a step; None of both where actions make them all."""
-    sums = json.loads(run(BIN / "plumb", "diff", predicted, measured, "--json"))["communication"]["gradient_sums"]
+    sums = json.loads(run(BIN / "plumb", "diff", predicted, measured, "--json"))["communication"]["gradients"]
     if sums["predicted"]["on_its_way_s"] == 0:
         return None, None
     return [of["hidden_s"] / of["on_its_way_s"] for of in (sums["predicted"], sums["measured"])]

@@ -119,9 +119,11 @@ TEST_CASE("a training that is killed while it saves takes the checkpoint before,
 }
 
 TEST_CASE(
-    "a training of which all ranks are killed at once, while it trains or saves, resumes from the last whole one") {
-  const auto [while_saving, beside] = GENERATE(table<bool, bool>({{false, false}, {true, false}, {true, true}}));
-  CAPTURE(while_saving, beside);
+    "a training of which all ranks are killed at once, or one, while it trains or saves, resumes from the last whole") {
+  // One while it trains is a test of its own.
+  const auto [while_saving, beside, all] = GENERATE(table<bool, bool, bool>(
+      {{false, false, true}, {true, false, true}, {true, true, true}, {true, false, false}, {true, true, false}}));
+  CAPTURE(while_saving, beside, all);
   const TemporaryFolder folder;
   const std::string plan = folder.write("plan.json", to_json(tiny_plan({.shallow = true})));
   const fs::path saved = folder / "saved";
@@ -156,14 +158,20 @@ TEST_CASE(
     return false;
   });
   const CheckpointFolder there = look_into(saved);
-  signal_all(SIGKILL);
+  if (all) {
+    signal_all(SIGKILL);
+  } else {
+    ::kill(ranks[1], SIGKILL);
+    ::kill(ranks[0], SIGCONT);
+  }
   const Ended ended = killed.wait();
   INFO(ended.err);
   CHECK(ended.status == 3);
   CHECK_THAT(ended.err, ContainsSubstring("killed by signal 9"));
-  CHECK(look_into(saved).steps == there.steps);
   CHECK(there.leftovers.size() == (while_saving ? 1 : 0));
-  const std::int64_t last = there.steps.back();
+  // Where rank 1 had written its part, rank 0 may have made the checkpoint whole since.
+  const std::int64_t last = look_into(saved).steps.back();
+  CHECK(last - there.steps.back() <= (all ? 0 : 1));
   const Ended resumed = run(folder, with({"--steps", std::to_string(last + 2)}));
   INFO(resumed.err);
   REQUIRE(resumed.status == 0);
