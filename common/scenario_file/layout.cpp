@@ -104,7 +104,13 @@ void read_tensor(const YamlValue& block, LayoutBlock& result) {
   }
   if (const auto kind = block.find("kind")) tensor.kind = static_cast<TensorKind>(kind->choice(tensor_kind_names()));
   if (const auto depth = block.find("depth")) tensor.depth = read_degree(*depth);
-  if (const auto flag = block.find("sequence_parallel")) read_sequence_parallel(*flag, result);
+  if (const auto flag = block.find("sequence_parallel")) {
+    read_sequence_parallel(*flag, result);
+    if (!result.tensor.open() && tensor.degree == 1 && result.sequence_parallel == std::vector{true}) {
+      flag->fail("sequence parallelism gives each tensor rank a part of the tokens, and the tensor degree is 1",
+                 "degree: 2 or more beside it, or sequence_parallel: false");
+    }
+  }
   tensor.sequence_parallel = result.sequence_parallel.front();
   if (const auto flag = block.find("asynchronous")) tensor.asynchronous = flag->boolean();
 }

@@ -273,6 +273,8 @@ TEST_CASE("open degrees whose product cannot be the number of ranks") {
          {eight + "layout: {pipeline: [0, 2]}\n", {"scenario.yaml:12:21: ", "a whole number from 1"}},
          {eight + "layout: {order: any}\n", {"scenario.yaml:12:17: "}},
          {eight + "layout: {tensor: {sequence_parallel: [true, true]}}\n", {"'true' stands twice"}},
+         {eight + "layout: {pipeline: 2, tensor: {degree: 1, sequence_parallel: true}}\n",
+          {"a part of the tokens, and the tensor degree is 1", "hint: degree: 2 or more beside it"}},
          {eight + "training: {recompute: [full, full]}\n", {"scenario.yaml:12:30: ", "'full' stands twice"}},
          {"cluster: {machine: dgx-h100, nodes: 2, ranks: 24}\nlayout: auto\n",
           {"scenario.yaml:11:47: ", "24 ranks on 16 devices"}}});
