@@ -327,7 +327,7 @@ std::vector<ComputeCost> block_costs(const Scenario& scenario, std::int64_t micr
 }
 
 ComputeCost with_table_copy(ComputeCost head, const Scenario& scenario, const ComputeCost& embedding) {
-  const std::int64_t table = stored_table_elements(scenario.model, scenario.layout.tensor);
+  const std::int64_t table = table_of_rank(scenario);
   const int shards = state_shards(scenario.layout);
   const bool frozen = scenario.training.lora.has_value();
   const std::int64_t part = largest_part(table, shards);
@@ -355,7 +355,7 @@ ComputeCost with_table_copy(ComputeCost head, const Scenario& scenario, const Co
 }
 
 ComputeCost with_table_gradient(ComputeCost head, const Scenario& scenario) {
-  const std::int64_t table = stored_table_elements(scenario.model, scenario.layout.tensor);
+  const std::int64_t table = table_of_rank(scenario);
   if (gathers_in_actions(scenario.layout)) {  // as the embedding does
     const std::int64_t weight = element_bytes(scenario.training.precision);
     head.data_moves.gathered += Bytes{table * weight};
