@@ -276,9 +276,12 @@ void require_countable_batch(const std::vector<ComputeCost>& blocks, const Scena
 std::vector<ComputeCost> block_costs(const Scenario& scenario, std::int64_t microbatch,
                                      const std::vector<Slice>& slices) {
   if (slices.empty()) return block_costs(scenario, microbatch, {Slice{.tokens = scenario.training.sequence}});
+  if (microbatch != scenario.training.microbatch) {
+    Scenario at = scenario;
+    at.training.microbatch = microbatch;
+    return block_costs(at, microbatch, slices);
+  }
   const Model& model = scenario.model;
-  Scenario at = scenario;
-  at.training.microbatch = microbatch;
   if (scenario.profile) {
     if (scenario.training.recompute.mode == RecomputeMode::selective) {
       throw InputError("training.recompute", "selective needs the time of attention alone, which a profile has not",
@@ -296,7 +299,7 @@ std::vector<ComputeCost> block_costs(const Scenario& scenario, std::int64_t micr
                          .sequence_parallel = divides_tokens(scenario.layout.tensor)});
     require_measured_kind(scenario.layout.tensor);
   }
-  const bool redoes_all = redoes_every_layer_inside(at.training, at.software);
+  const bool redoes_all = redoes_every_layer_inside(scenario.training, scenario.software);
   std::vector<ComputeCost> costs;
   const auto is_layer = [&](std::size_t block) { return block > 0 && block <= model.layers.size(); };
   const auto below = [&](std::size_t block) { return gradient_goes_below(model, scenario.training.lora, block); };
@@ -304,26 +307,27 @@ std::vector<ComputeCost> block_costs(const Scenario& scenario, std::int64_t micr
   const std::vector<std::size_t> first = first_equal(model.layers, [&](std::size_t block, std::size_t earlier) {
     return !scenario.profile && below(earlier) == below(block);
   });
+  costs.reserve(first.size());
   for (std::size_t block = 0; block < first.size(); ++block) {
     if (first[block] < block) {
       costs.push_back(costs[first[block]]);
       continue;
     }
-    costs.push_back(scenario.profile ? measured_cost_of(at, block, slices)
-                                     : analytic_cost_of_slices(at, block, slices));
+    costs.push_back(scenario.profile ? measured_cost_of(scenario, block, slices)
+                                     : analytic_cost_of_slices(scenario, block, slices));
     if (!is_layer(block)) continue;
-    const std::vector<HandedOn> handed = handed_on(at, block, slices);
-    costs.back().kept_if_redone = kept_if_redone(at, slices, handed);
+    const std::vector<HandedOn> handed = handed_on(scenario, block, slices);
+    costs.back().kept_if_redone = kept_if_redone(scenario, slices, handed);
     const bool goes_back = costs.back().input_gradient.value > 0 || costs.back().weight_gradient.value > 0;
     if (goes_back) costs.back() = handing_on(std::move(costs.back()), handed);
     if (redoes_all && goes_back) costs.back() = redone_in_backward(std::move(costs.back()));
   }
-  require_countable_batch(costs, at, static_cast<double>(slices.size()));
+  require_countable_batch(costs, scenario, static_cast<double>(slices.size()));
   return costs;
 }
 
 ComputeCost with_table_copy(ComputeCost head, const Scenario& scenario, const ComputeCost& embedding) {
-  const std::int64_t table = stored_table_elements(scenario.model, scenario.layout.tensor);
+  const std::int64_t table = table_of_rank(scenario);
   const int shards = state_shards(scenario.layout);
   const bool frozen = scenario.training.lora.has_value();
   const std::int64_t part = largest_part(table, shards);
@@ -351,7 +355,7 @@ ComputeCost with_table_copy(ComputeCost head, const Scenario& scenario, const Co
 }
 
 ComputeCost with_table_gradient(ComputeCost head, const Scenario& scenario) {
-  const std::int64_t table = stored_table_elements(scenario.model, scenario.layout.tensor);
+  const std::int64_t table = table_of_rank(scenario);
   if (gathers_in_actions(scenario.layout)) {  // as the embedding does
     const std::int64_t weight = element_bytes(scenario.training.precision);
     head.data_moves.gathered += Bytes{table * weight};

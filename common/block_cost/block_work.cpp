@@ -116,15 +116,26 @@ class Answers {
   std::size_t count_ = 0;
 };
 
-}  // namespace
-
-std::shared_ptr<const BlockWork> work_of_block(const Scenario& scenario, std::size_t block, Slice slice) {
+std::shared_ptr<const BlockWork> work_of(Question question) {
   static Answers remembered;
-  Question question = question_of(scenario, block, slice);
   if (auto work = remembered.find(question)) return work;
   auto work = std::make_shared<const BlockWork>(made(question));
   remembered.add({.question = std::move(question), .work = work});
   return work;
+}
+
+}  // namespace
+
+std::shared_ptr<const BlockWork> work_of_block(const Scenario& scenario, std::size_t block, Slice slice) {
+  return work_of(question_of(scenario, block, slice));
+}
+
+std::int64_t table_of_rank(const Scenario& scenario) {
+  if (scenario.model.vision) return 0;
+  // Whatever the tokens: of so many that every layout divides them.
+  Question question = question_of(scenario, 0, {});
+  question.microbatch = question.sequence = question.slice.tokens = question.tensor.degree;
+  return stored_elements(work_of(std::move(question))->shapes.placed, "embedding.weight");
 }
 
 }  // namespace plumb

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 
 #include "common/block_cost/block_shapes.hpp"
@@ -21,5 +22,9 @@ struct BlockWork {
 // number, so that the same question gives the same answer. What is made throws as shapes_of_block and block_program do.
 [[nodiscard]] std::shared_ptr<const BlockWork> work_of_block(const Scenario& scenario, std::size_t block,
                                                              Slice slice = {});
+
+// Elements of the embedding's table that one rank stores, which a tied head has, too; of a model without tokens none.
+// Remembered likewise.
+[[nodiscard]] std::int64_t table_of_rank(const Scenario& scenario);
 
 }  // namespace plumb

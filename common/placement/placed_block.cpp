@@ -61,14 +61,6 @@ class Placing {
     return std::move(block_);
   }
 
-  [[nodiscard]] PlacedTensor weight(std::string_view name) const {
-    for (const Site& site : sites_) {
-      const auto found = std::ranges::find(site.weights, name, &NamedShape::name);
-      if (found != site.weights.end()) return tensor(*found, stored_weight(site, *found));
-    }
-    throw std::logic_error("no weight " + std::string(name));
-  }
-
  private:
   // `site` is one of `sites_`.
   [[nodiscard]] const Placement& compute_of(const Site& site) const {
@@ -343,14 +335,6 @@ PlacedBlock place_block(const Model& model, std::size_t block, const TensorLayou
   const Mesh mesh = mesh_of_block(model, block, tensor);
   const std::vector<Site> sites = block_sites(model, block, tokens);
   return place_block(mesh, layout_table(mesh, tensor, sites), sites);
-}
-
-std::int64_t stored_table_elements(const Model& model, const TensorLayout& tensor) {
-  if (model.vision) return 0;
-  const Mesh mesh = mesh_of_block(model, 0, tensor);
-  const std::vector<Site> sites = block_sites(model, 0, {.sequences = tensor.degree, .sequence = tensor.degree});
-  const LayoutTable table = layout_table(mesh, tensor, sites);
-  return elements(Placing(mesh, table, sites).weight("embedding.weight").local);
 }
 
 }  // namespace plumb

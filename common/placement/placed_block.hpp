@@ -75,8 +75,6 @@ struct MatmulWays {
 // Elements of a weight that a rank stores, as it is allocated: of a vocabulary that the ranks do not divide evenly, as
 // of the rank that has most. Throws std::logic_error for a weight that the block has not.
 [[nodiscard]] std::int64_t stored_elements(const PlacedBlock& block, std::string_view weight);
-// The same of the embedding's table, which a tied head has, too. The model is one of tokens.
-[[nodiscard]] std::int64_t stored_table_elements(const Model& model, const TensorLayout& tensor);
 
 // Of a value, a weight or a site's statistics, in one phase and role: the first collective, which in the 1d layout is
 // the only one; null: nothing moves.

@@ -103,8 +103,10 @@ Axes split_axes(const Placement& placement) {
 }
 
 Placement restricted(const Placement& placement, const Shape& shape) {
-  Placement kept = placement;
-  std::erase_if(kept.splits, [&](const DimSplit& split) { return !has(shape, split.dim); });
+  Placement kept{.splits = {}, .partial = placement.partial};
+  for (const DimSplit& split : placement.splits) {
+    if (has(shape, split.dim)) kept.splits.push_back(split);
+  }
   return kept;
 }
 

@@ -34,12 +34,13 @@ struct Division {
 };
 Placement placement_of(const Division& by) {
   Placement placement = with_split({}, Dim::batch, by.batch);
-  placement = with_split(placement, Dim::sequence, by.tokens);
-  placement = with_split(placement, Dim::rows, joined(by.batch, by.tokens));
+  placement = with_split(std::move(placement), Dim::sequence, by.tokens);
+  placement = with_split(std::move(placement), Dim::rows, joined(by.batch, by.tokens));
   for (const Dim dim : inner_dims) {
-    placement = with_split(placement, dim, dim == Dim::kv_heads ? by.kv_heads.value_or(by.inner) : by.inner);
+    const By& axes = dim == Dim::kv_heads && by.kv_heads ? *by.kv_heads : by.inner;
+    placement = with_split(std::move(placement), dim, axes);
   }
-  return with_split(placement, Dim::hidden, by.hidden);
+  return with_split(std::move(placement), Dim::hidden, by.hidden);
 }
 
 bool is_inner(const Site& site) {

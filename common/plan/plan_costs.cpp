@@ -6,6 +6,7 @@
 
 #include "common/base/error.hpp"
 #include "common/block_cost/block_costs.hpp"
+#include "common/block_cost/block_work.hpp"
 #include "common/block_cost/offloaded.hpp"
 #include "common/cost/links/pipeline_links.hpp"
 #include "common/cost/links/stage_links.hpp"
@@ -167,7 +168,7 @@ std::vector<ComputeCost> blocks_as_split(const Plan& plan) {
 PipelineCosts costs_beside_stages(const Plan& plan, const Scenario& scenario) {
   const Machine& machine = plan.cluster.machine;
   const Software& software = plan.software;
-  const std::int64_t table = tied_over_ranks(plan) ? stored_table_elements(plan.model, plan.layout.tensor) : 0;
+  const std::int64_t table = tied_over_ranks(plan) ? table_of_rank(scenario) : 0;
   PipelineCosts costs{.stages = {},
                       .boundary_bytes = sent_boundary_bytes(plan),
                       .tied_bytes = {table * element_bytes(software.gradients)},

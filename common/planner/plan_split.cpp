@@ -1,6 +1,5 @@
 // How the layers of a plan are shared out to its stages.
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include "common/base/error.hpp"
@@ -139,6 +138,12 @@ void add_neighbours(std::vector<BlockWorkspace>& workspaces, const std::vector<C
   }
 }
 
+// Any rank.
+bool has_several_stages(std::vector<int> rank_of_stage) {
+  std::ranges::sort(rank_of_stage);
+  return std::ranges::adjacent_find(rank_of_stage) != rank_of_stage.end();
+}
+
 }  // namespace
 
 SplitProblems split_problems(const Plan& plan, const std::vector<ComputeCost>& blocks, HeldMoments held,
@@ -156,6 +161,13 @@ SplitProblems split_problems(const Plan& plan, const std::vector<ComputeCost>& b
   ComputeCost largest_slice;
   ComputeCost smallest_slice;
   std::vector<Bytes> least_fixed;
+  least_fixed.reserve(blocks.size());
+  for (SplitProblem* problem : {&sure, &least}) {
+    problem->block_times.reserve(blocks.size());
+    problem->block_fixed_bytes.reserve(blocks.size());
+    problem->block_kept_bytes.reserve(blocks.size());
+    problem->block_workspaces.reserve(blocks.size());
+  }
   for (const ComputeCost& block : blocks) {
     const bool alike = block.slice_bytes.empty();  // then a candidate's blocks need no copies
     sure.block_times.push_back(microbatch_time(block, recompute));
@@ -173,8 +185,7 @@ SplitProblems split_problems(const Plan& plan, const std::vector<ComputeCost>& b
   }
   add_neighbours(sure.block_workspaces, blocks, splits);
   least.block_times = sure.block_times;
-  const std::set<int> ranks(sure.rank_of_stage.begin(), sure.rank_of_stage.end());
-  const bool several = ranks.size() < sure.rank_of_stage.size();
+  const bool several = has_several_stages(sure.rank_of_stage);
   // Of several stages of a rank some may gather their weights once a step only behind its fullest moment.
   least.block_fixed_bytes = several ? std::move(least_fixed) : sure.block_fixed_bytes;
   const Bytes message = sent_boundary_bytes(plan);

@@ -193,22 +193,25 @@ void add_prediction(Candidate& candidate, CandidatePrediction prediction) {
   if (!candidate.fits) candidate.reason = describe_shortfall(candidate);
 }
 
-Candidate weigh_candidate(const Scenario& scenario, const PlanChoice& choice, const Evaluator& evaluator,
-                          const PlanEffort& effort) {
-  Candidate candidate = build_candidate(scenario, choice, effort);
+Candidate predicted(Candidate candidate, const Evaluator& evaluator) {
   if (!candidate.built) return candidate;
   try {
     add_prediction(candidate, candidate_prediction(evaluator(candidate.plan)));
   } catch (const NoRoomHere&) {
     throw;
   } catch (const InputError& error) {  // an order whose ranks wait for each other with messages that wait for both
-    return {.choice = choice,
+    return {.choice = candidate.choice,
             .own = candidate.own,
             .reason = error.problem(),
             .hint = error.hint(),
             .where = error.where()};
   }
   return candidate;
+}
+
+Candidate weigh_candidate(const Scenario& scenario, const PlanChoice& choice, const Evaluator& evaluator,
+                          const PlanEffort& effort) {
+  return predicted(build_candidate(scenario, choice, effort), evaluator);
 }
 
 bool stands_before(const Candidate& a, const Candidate& b) {

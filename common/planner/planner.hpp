@@ -65,6 +65,8 @@ struct CandidatePrediction {
 };
 [[nodiscard]] CandidatePrediction candidate_prediction(const Timeline& timeline);
 void add_prediction(Candidate& candidate, CandidatePrediction prediction);
+// A built one, predicted; or why the engine refuses it.
+[[nodiscard]] Candidate predicted(Candidate candidate, const Evaluator& evaluator);
 
 // One combination, built and predicted; or why it cannot be.
 [[nodiscard]] Candidate weigh_candidate(const Scenario& scenario, const PlanChoice& choice, const Evaluator& evaluator,

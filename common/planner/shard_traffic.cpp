@@ -51,12 +51,10 @@ ShardTraffic of_weights(const std::vector<WeightOfRank>& weights, const Plan& pl
 
 // A tied head's table: of another stage than the embedding's it is a copy with a gradient of its own; of the same stage
 // there is one table, which actions that gather for themselves gather for either block.
-std::vector<WeightOfRank> table_of_head(const Plan& plan) {
+std::vector<WeightOfRank> table_of_head(const Plan& plan, const Scenario& scenario) {
   const bool copy = stages(plan.schedule) > 1;
   if (!plan.model.tied_embeddings || (!copy && !gathers_in_actions(plan.layout))) return {};
-  return {{.elements = stored_table_elements(plan.model, plan.layout.tensor),
-           .trained = copy && !plan.training.lora,
-           .late = true}};
+  return {{.elements = table_of_rank(scenario), .trained = copy && !plan.training.lora, .late = true}};
 }
 
 std::vector<ShardTraffic> of_blocks(const Plan& plan) {
@@ -67,7 +65,7 @@ std::vector<ShardTraffic> of_blocks(const Plan& plan) {
                          ? blocks[first]
                          : of_weights(weights_of_rank(*work_of_block(scenario, first), scenario), plan));
   }
-  add(blocks.back(), of_weights(table_of_head(plan), plan));
+  add(blocks.back(), of_weights(table_of_head(plan, scenario), plan));
   return blocks;
 }
 

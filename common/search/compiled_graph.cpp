@@ -246,12 +246,14 @@ CompiledGraph compile_graph(const Schedule& lowered, PipelineCosts costs, int pe
   return GraphCompiler(lowered, costs).build(period);
 }
 
-void set_durations(const CompiledGraph& compiled, const PipelineCosts& costs, std::vector<double>& durations) {
-  durations.clear();
-  durations.push_back(0);  // of nodes that only join
+void set_durations(const CompiledGraph& compiled, const PipelineCosts& costs, const std::vector<bool>& changed,
+                   std::vector<double>& durations) {
+  durations.resize(compiled.durations.size());
+  durations[joining] = 0;
   for (std::size_t n = 1; n < compiled.durations.size(); ++n) {
     const DurationKind& kind = compiled.durations[n];
-    durations.push_back((time_alone(kind.node, costs) * kind.turns).value);
+    if (!changed[static_cast<std::size_t>(kind.node.action.stage)]) continue;
+    durations[n] = (time_alone(kind.node, costs) * kind.turns).value;
   }
 }
 

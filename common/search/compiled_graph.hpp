@@ -90,7 +90,9 @@ struct CompiledGraph {
 // `period` > 0 looks for loops of so many microbatches.
 [[nodiscard]] CompiledGraph compile_graph(const Schedule& lowered, PipelineCosts costs, int period);
 
-// Durations of the kinds, by index.
-void set_durations(const CompiledGraph& compiled, const PipelineCosts& costs, std::vector<double>& durations);
+// Durations of the kinds, by index: of those whose stage's costs have changed, by stage. The others stay as they are,
+// for costs that differ in stages alone.
+void set_durations(const CompiledGraph& compiled, const PipelineCosts& costs, const std::vector<bool>& changed,
+                   std::vector<double>& durations);
 
 }  // namespace plumb

@@ -1,5 +1,6 @@
 #include "common/search/estimate.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/graph/memory.hpp"
@@ -17,6 +18,31 @@ Plan plan_of(const Scenario& scenario, const Family& family, const SplitChoice& 
 }
 
 }  // namespace
+
+Candidate build_as_weighed(const Scenario& scenario, const PlanChoice& choice, const Split& split,
+                           const PlanEffort& effort) {
+  PlanChoice counted = choice;
+  counted.split = {.method = SplitMethod::counts, .counts = split.layers};
+  Candidate candidate = build_candidate(scenario, counted, effort);
+  candidate.choice = choice;
+  candidate.own = true;
+  if (candidate.built) candidate.plan.split_method = name_of(choice.split.method);
+  return candidate;
+}
+
+std::vector<std::size_t> first_with_same_plan(const std::vector<Candidate>& candidates) {
+  std::vector<std::size_t> first;
+  for (const Candidate& candidate : candidates) {
+    const auto same = [&](const Candidate& other) {
+      PlanChoice choice = other.choice;
+      choice.split = candidate.choice.split;
+      return choice == candidate.choice && other.plan.split == candidate.plan.split &&
+             other.plan.schedule == candidate.plan.schedule;
+    };
+    first.push_back(static_cast<std::size_t>(std::ranges::find_if(candidates, same) - candidates.begin()));
+  }
+  return first;
+}
 
 Split refined_slowly(const Scenario& scenario, const Family& family, const Stop* stop) {
   return plan_of(scenario, family, {.method = SplitMethod::dynamic}, {.stop = stop}).split;

@@ -1,11 +1,14 @@
 // What a candidate of a search takes, by the longest path; and how to weigh one through a whole plan.
 #pragma once
 
+#include <cstddef>
 #include <memory>
+#include <vector>
 
 #include "common/base/units.hpp"
 #include "common/plan/plan.hpp"
 #include "common/planner/make_plan.hpp"
+#include "common/planner/planner.hpp"
 #include "common/search/family.hpp"
 #include "common/split/split.hpp"
 
@@ -28,6 +31,13 @@ struct Estimate {
 // plan may come to a shorter step.
 [[nodiscard]] Estimate weigh_slowly(const Scenario& scenario, const Family& family, const SplitChoice& split,
                                     const PlanEffort& effort = {});
+
+// The choice's candidate, built with the split that it was weighed with.
+[[nodiscard]] Candidate build_as_weighed(const Scenario& scenario, const PlanChoice& choice, const Split& split,
+                                         const PlanEffort& effort = {});
+
+// Of each candidate the place of the first that has the same plan: a family's dynamic split may be its uniform one.
+[[nodiscard]] std::vector<std::size_t> first_with_same_plan(const std::vector<Candidate>& candidates);
 
 // The family's dynamic split as of a plan of its own.
 [[nodiscard]] Split refined_slowly(const Scenario& scenario, const Family& family, const Stop* stop = nullptr);

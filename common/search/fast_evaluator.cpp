@@ -161,6 +161,7 @@ void FastEvaluator::Impl::set_costs(const Split& split) {
   const CompiledGraph& compiled = structure_->compiled;
   costs_.stages.resize(split.layers.size());
   set_.resize(split.layers.size());
+  std::vector<bool> changed(split.layers.size());
   int first = 0;
   for (std::size_t stage = 0; stage < split.layers.size(); ++stage) {
     const bool head = stage + 1 == split.layers.size();
@@ -174,10 +175,11 @@ void FastEvaluator::Impl::set_costs(const Split& split) {
       const std::span<const ComputeCost> blocks{all.begin() + first, all.begin() + last};
       found->second = cost_of_stage(plan_, blocks, runs_->run(first, last), static_cast<int>(stage), groups_);
     }
-    if (set_[stage] != &found->second) costs_.stages[stage] = *(set_[stage] = &found->second);
+    changed[stage] = set_[stage] != &found->second;
+    if (changed[stage]) costs_.stages[stage] = *(set_[stage] = &found->second);
     first = last;
   }
-  set_durations(compiled, costs_, durations_);
+  set_durations(compiled, costs_, changed, durations_);
 }
 
 FullestOfCompiled FastEvaluator::Impl::fullest_rank() {

@@ -1,6 +1,7 @@
 #include "common/search/search.hpp"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <string>
 #include <tuple>
@@ -11,6 +12,7 @@
 #include "common/base/workers.hpp"
 #include "common/planner/make_plan.hpp"
 #include "common/planner/unfolded_memory.hpp"
+#include "common/search/estimate.hpp"
 #include "common/search/weighing.hpp"
 
 namespace plumb {
@@ -131,6 +133,7 @@ class Search {
     const std::tuple key(candidate.iteration, candidate.peak_bytes, candidate.id);
     if (pending_.empty() || key < *pending_.begin()) first_pending_ = candidate;
     pending_.insert(key);
+    splits_.emplace(candidate.id, candidate.split);
     top_times_.insert(std::ranges::upper_bound(top_times_, candidate.iteration), candidate.iteration);
     if (static_cast<int>(top_times_.size()) > options_.top) top_times_.pop_back();
     weighing_.best = top_times_.front();
@@ -185,18 +188,21 @@ class Search {
       if (weighing_.ended()) return;
       try {
         const auto n = static_cast<std::size_t>(item);
-        candidates[n] = build_candidate(space_.scenario(), space_.choice(id_of(round[n])), effort(thread));
+        candidates[n] = built(id_of(round[n]), effort(thread));
       } catch (const Stopped&) {  // then the search has ended, and what is not predicted waits
       }
     });
-    const auto answers = in_workers({.processes = options_.processes, .stop = &weighing_.stop(0)}, round.size(),
-                                    [&](std::size_t n) { return prediction_of(candidates[n]); });
+    const std::vector<std::size_t> first_alike = first_with_same_plan(candidates);
+    const auto answers =
+        in_workers({.processes = options_.processes, .stop = &weighing_.stop(0)}, round.size(),
+                   [&](std::size_t n) { return first_alike[n] == n ? prediction_of(candidates[n]) : std::string(); });
     for (std::size_t n = 0; n < round.size(); ++n) {
-      if (!answers[n]) {
+      const std::optional<std::string>& answer = answers[first_alike[n]];
+      if (!answer) {
         pending_.insert(round[n]);
         continue;
       }
-      set_prediction(candidates[n], *answers[n]);
+      set_prediction(candidates[n], *answer);
       take_prediction(id_of(round[n]), std::move(candidates[n]));
     }
     if (!predictions_.empty()) return;
@@ -205,6 +211,14 @@ class Search {
     take_prediction(first, first == first_pending_.id
                                ? predict_as_weighed(first_pending_)
                                : weigh_candidate(space_.scenario(), space_.choice(first), engine_));
+  }
+
+  // With the split that it was weighed with: to find a dynamic one again takes longer than all else of its plan. A
+  // schedule that is made for times is made for the split that goes with it.
+  [[nodiscard]] Candidate built(std::int64_t id, const PlanEffort& effort) const {
+    const PlanChoice choice = space_.choice(id);
+    if (is_made_for_times(choice.schedule)) return build_candidate(space_.scenario(), choice, effort);
+    return build_as_weighed(space_.scenario(), choice, splits_.at(id), effort);
   }
 
   // In a worker: its prediction, or why the engine refuses it.
@@ -260,13 +274,7 @@ class Search {
       add_prediction(candidate, candidate_prediction(engine_(candidate.plan)));
       return candidate;
     }
-    PlanChoice same = choice;
-    same.split = {.method = SplitMethod::counts, .counts = weighed.split.layers};
-    Candidate candidate = weigh_candidate(space_.scenario(), same, engine_);
-    candidate.choice = choice;
-    candidate.own = true;
-    if (candidate.built) candidate.plan.split_method = name_of(choice.split.method);
-    return candidate;
+    return predicted(build_as_weighed(space_.scenario(), choice, weighed.split), engine_);
   }
 
   SearchResult result() {
@@ -368,7 +376,8 @@ class Search {
   std::size_t round_size_ = first_round;
   std::vector<Seconds> top_times_;  // of what fits, the least ones, ascending
   std::set<Pending> pending_;
-  WeighedCandidate first_pending_;  // the least of them, when it came
+  std::map<std::int64_t, Split> splits_;  // by candidate, of all that fit
+  WeighedCandidate first_pending_;        // the least of them, when it came
   std::vector<Prediction> predictions_;
   Seconds best_predicted_ = longest_time;
   std::vector<ParetoPoint> front_;

@@ -136,13 +136,24 @@ void Weighing::keep_first(const std::string& reason, std::int64_t candidate) {
   if (!is_new) found->second = std::min(found->second, candidate);
 }
 
+// Hundreds of thousands of families are refused for a few reasons: each is taken once.
 void Weighing::take_refusals(const std::vector<Refusals>& by_thread) {
+  struct Refused {
+    std::int64_t families = 0;
+    std::int64_t first = 0;
+  };
+  std::map<std::string_view, Refused> by_reason;
   for (const Refusals& list : by_thread) {
     for (const Refusal& refusal : list) {
-      log_.cannot_be_built(refusal.reason, space_.splits());
-      disposed_ += space_.splits();
-      keep_first(refusal.reason, refusal.id * space_.splits());
+      Refused& refused = by_reason.try_emplace(refusal.reason, Refused{.first = refusal.id}).first->second;
+      refused.first = std::min(refused.first, refusal.id);
+      ++refused.families;
     }
+  }
+  for (const auto& [reason, refused] : by_reason) {
+    log_.cannot_be_built(std::string(reason), refused.families * space_.splits());
+    disposed_ += refused.families * space_.splits();
+    keep_first(std::string(reason), refused.first * space_.splits());
   }
 }
 

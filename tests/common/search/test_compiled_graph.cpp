@@ -109,7 +109,7 @@ void check_loop(const Case& of, std::mt19937_64& random, Seen& seen) {
   const ScheduleGraph graph = build_graph(lowered, costs);
   const Evaluation expected = evaluate(graph);
   std::vector<double> durations;
-  set_durations(structure.compiled, costs, durations);
+  set_durations(structure.compiled, costs, std::vector<bool>(costs.stages.size(), true), durations);
   CompiledTimes times;
   // To the last bit where nothing is left out.
   times.time(structure.compiled, durations, shorter.more, 0);

@@ -28,6 +28,9 @@ Scenario many_families(const std::string& software, const std::string& layout = 
   return scenario;
 }
 
+// Of every candidate: its stages' layers.
+const Split weighed_split{{1, 3}};
+
 // By the longest path each takes a thousandth longer than the one before it, and its bound says so.
 double path_of(int number) { return 1 + 0.001 * number; }
 
@@ -38,8 +41,10 @@ Weigher made_up_weigher(const Scenario&) {
   };
   return {.time_bound = time,
           .memory_bound = [](const Family&) { return Bytes{}; },
-          .weigh = [=](const Family& family, const SplitChoice&,
-                       std::optional<Seconds>) { return Estimate{.iteration = time(family), .fits = true}; }};
+          .weigh =
+              [=](const Family& family, const SplitChoice&, std::optional<Seconds>) {
+                return Estimate{.iteration = time(family), .split = weighed_split, .fits = true};
+              }};
 }
 
 // Which takes what it is told of each family.
@@ -89,7 +94,7 @@ TEST_CASE("what may take a later row of the table is weighed, not only what may 
   const MakeWeigher make = [&](const Scenario& of) {
     Weigher weigher = made_up_weigher(of);
     weigher.weigh = [=](const Family& family, const SplitChoice&, std::optional<Seconds>) {
-      return Estimate{.iteration = {takes(family.recompute.layers - 1)}, .fits = true};
+      return Estimate{.iteration = {takes(family.recompute.layers - 1)}, .split = weighed_split, .fits = true};
     };
     return weigher;
   };
@@ -133,4 +138,26 @@ TEST_CASE("candidates are predicted until no path is shorter than the best predi
   const SearchResult found = search_with(scenario, 1, slower);
   CHECK(number_of(found.planning.candidates.front()) == 30);
   CHECK(found.planning.candidates.front().iteration.value == Approx(path_of(30)));
+}
+
+TEST_CASE("candidates are predicted with the split that they were weighed with, one plan of two candidates once") {
+  Scenario scenario = many_families("plumb");
+  scenario.splits = {{.method = SplitMethod::uniform}, {.method = SplitMethod::dynamic}};
+  int predicted_plans = 0;
+  const Evaluator engine = engine_of(path_of);
+  const SearchResult found = search_with(scenario, 8, [&](const Plan& plan) {
+    ++predicted_plans;
+    CHECK(plan.split == weighed_split);
+    return engine(plan);
+  });
+  CHECK(predicted_plans == 4);
+  REQUIRE(found.planning.candidates.size() == 8);
+  for (std::size_t row = 0; row < 8; ++row) {
+    CAPTURE(row);
+    const Candidate& candidate = found.planning.candidates[row];
+    CHECK(number_of(candidate) == static_cast<int>(row / 2));
+    CHECK(candidate.iteration.value == path_of(static_cast<int>(row / 2)));
+    CHECK(candidate.choice.split == scenario.splits[row % 2]);
+    CHECK(candidate.plan.split_method == name_of(scenario.splits[row % 2].method));
+  }
 }

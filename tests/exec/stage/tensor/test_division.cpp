@@ -1,6 +1,7 @@
 // What a rank allocates is what its costs count: the largest part of a vocabulary that the ranks do not divide.
 #include "exec/stage/tensor/division.hpp"
 
+#include "common/block_cost/block_work.hpp"
 #include "common/model/parameters.hpp"
 #include "tests/catch.hpp"
 #include "tests/exec/stage/models.hpp"
@@ -24,7 +25,9 @@ TEST_CASE("a rank's part of a table is as large as is counted of it, and of weig
         for (const std::int64_t size : division.local_shape(parameter)) elements *= size;
         CHECK(elements == stored_elements(division.placed(), parameter.name));
       }
-      CHECK(stored_table_elements(model, tensor) == rows * model.hidden);
+      Scenario scenario{.model = model, .training = training};
+      scenario.layout.tensor = tensor;
+      CHECK(table_of_rank(scenario) == rows * model.hidden);
     }
   }
 }
