@@ -55,6 +55,7 @@ static void fields(Archive& archive, DataMoves& x) {
   archive.unless_usual("second_copy_bytes", x.second_copy);
   archive.unless_usual("quantised", x.quantised);
   archive("beside", x.beside);
+  archive.unless_usual("prefetch", x.prefetch, 1);
   archive("gathering_s", x.gathering);
   archive("gathering_again_s", x.gathering_again);
   archive("reducing_s", x.reducing);

@@ -39,6 +39,7 @@ struct DataMoves {
   // Of a block: `gathered` and `reduced` go beside the computing of its neighbours, as far as that takes; else they are
   // in its times.
   bool beside = false;
+  int prefetch = 1;                             // so many blocks are gathered ahead then
   Seconds gathering = {};                       // of all that one action gathers, or reduces, hidden or not
   std::optional<Seconds> gathering_again = {};  // of R, and I or B, where those gather from a second copy
   Seconds reducing = {};

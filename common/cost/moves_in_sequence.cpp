@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "common/cost/block_passage.hpp"
 #include "common/cost/data_moves.hpp"
+#include "common/cost/move_order.hpp"
 #include "common/schedule/action.hpp"
 
 namespace plumb {
@@ -33,6 +35,7 @@ void operator+=(DataMoves& sum, const DataMoves& moves) {
   sum.replicated += moves.replicated;
   sum.unsharded += moves.unsharded;
   sum.beside = sum.beside || moves.beside;
+  sum.prefetch = std::max(sum.prefetch, moves.prefetch);
   sum.gathering += moves.gathering;
   sum.reducing += moves.reducing;
   sum.waits += moves.waits;
@@ -49,52 +52,82 @@ ActivationMoves on_host(std::span<const ComputeCost> blocks, std::size_t block) 
   return beside ? blocks[block].activation_moves : ActivationMoves{};
 }
 
-// What weights that come up take of the link over which activations come up, before these: beside block i, going back,
-// those of the next; where nothing goes beside it, its own, which are in its gathering's time.
-Seconds weights_up(std::span<const ComputeCost> blocks, std::size_t block) {
+// The same of all blocks.
+int prefetch_of(std::span<const ComputeCost> blocks) { return blocks.front().data_moves.prefetch; }
+
+// What comes up over the host's link beside block i, going back: the activations of the next, and weights that come up
+// before these: those of the next; where nothing goes beside it, its own, which are in its gathering's time. Without
+// activations weights are a part of what is gathered alone.
+Seconds coming_up(std::span<const ComputeCost> blocks, std::size_t block) {
+  const Seconds activations = on_host(blocks, block - 1).copying;
+  if (activations == Seconds{}) return {};
   const bool ahead = blocks[block].data_moves.beside;
   const std::size_t of = ahead ? block - 1 : block;
-  return of < blocks.size() && blocks[of].parameter_moves.beside ? blocks[of].parameter_moves.copying : Seconds{};
+  const bool weights = of < blocks.size() && blocks[of].parameter_moves.beside;
+  return (weights ? blocks[of].parameter_moves.copying : Seconds{}) + activations;
 }
 
-// Before the first block of I or B.
-Seconds weights_before_all(std::span<const ComputeCost> blocks) {
+// Before the first block of I or B: its weights, and over the host's link its activations.
+Seconds before_backward(std::span<const ComputeCost> blocks, Seconds activations) {
   const ComputeCost& last = blocks.back();
-  return last.data_moves.beside && last.parameter_moves.beside ? last.parameter_moves.copying : Seconds{};
+  const bool weights = last.data_moves.beside && last.parameter_moves.beside;
+  return std::max(gathering_again(of_neighbour(blocks, blocks.size() - 1)),
+                  activations + (weights ? last.parameter_moves.copying : Seconds{}));
 }
-
-Seconds beyond(Seconds moving, Seconds computing) { return std::max(moving - computing, Seconds{}); }
 
 // For others' weights and gradients; and with the activations on the host, if these count.
 enum class WaitsFor : std::uint8_t { data, all };
 
-DataWaits waits_of(const std::vector<ComputeCost>& blocks, int slice, WaitsFor what) {
-  const auto copying = [&](std::size_t block) {
-    return what == WaitsFor::all ? on_host(blocks, block).copying : Seconds{};
-  };
-  const std::size_t end = blocks.size() - 1;
-  const DataMoves first = of_neighbour(blocks, 0);
-  const DataMoves last = of_neighbour(blocks, end);
-  const Seconds before_all = std::max(gathering_again(last), copying(end) + weights_before_all(blocks));
-  DataWaits waits{.forward = first.gathering + copying(end),
-                  .recompute = gathering_again(first),
-                  .input_gradient = before_all,
-                  .weight_gradient = first.reducing,
-                  .backward = before_all + first.reducing};
-  for (std::size_t i = 0; i < blocks.size(); ++i) {
-    const ActionTimes own = times_of(blocks[i], slice);
-    const DataMoves next = of_neighbour(blocks, i + 1);
-    const Seconds before = gathering_again(of_neighbour(blocks, i - 1));  // of the first: beyond the end, too
-    const Seconds behind = next.reducing;
-    const Seconds down = copying(i - 1);
-    const Seconds up = weights_up(blocks, i) + copying(i - 1);
-    waits.forward += beyond(std::max(next.gathering, down), own.forward);
-    waits.recompute += beyond(gathering_again(next), own.forward);
-    waits.input_gradient += beyond(std::max(before, up), own.input_gradient);
-    waits.weight_gradient += beyond(behind, own.weight_gradient);
-    waits.backward += beyond(std::max(before + behind, up), backward_time(own));
+PassedBlock passed(ActionKind kind, std::span<const ComputeCost> blocks, std::size_t block, int slice) {
+  const ActionTimes own = times_of(blocks[block], slice);
+  const DataMoves moves = of_neighbour(blocks, block);
+  switch (kind) {
+    case ActionKind::forward:
+      return {own.forward, moves.gathering, {}, on_host(blocks, block - 1).copying};
+    case ActionKind::recompute:
+      return {own.forward, gathering_again(moves), {}, {}};
+    case ActionKind::input_gradient:
+      return {own.input_gradient, gathering_again(moves), {}, coming_up(blocks, block)};
+    case ActionKind::weight_gradient:
+      return {own.weight_gradient, {}, moves.reducing, {}};
+    default:
+      return {backward_time(own), gathering_again(moves), moves.reducing, coming_up(blocks, block)};
   }
-  return waits;
+}
+
+bool goes_back(ActionKind kind) { return kind != ActionKind::forward && kind != ActionKind::recompute; }
+
+BlockPassage passage_of(ActionKind kind, std::span<const ComputeCost> blocks, int slice, WaitsFor what,
+                        Seconds begun = {}) {
+  std::vector<PassedBlock> order;
+  order.reserve(blocks.size());
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    order.push_back(passed(kind, blocks, i, slice));
+    if (what == WaitsFor::data) order.back().copying = {};
+  }
+  if (goes_back(kind)) std::ranges::reverse(order);
+  return passage(order, prefetch_of(blocks), begun);
+}
+
+// With what is waited for before the first block, and behind the last what is not a part of the passage.
+Seconds waits_of(ActionKind kind, std::span<const ComputeCost> blocks, int slice, WaitsFor what, Seconds outside) {
+  BlockPassage way = passage_of(kind, blocks, slice, what);
+  if (goes_back(kind)) std::ranges::reverse(way.waits);
+  Seconds sum = outside + way.behind;
+  for (const Seconds wait : way.waits) sum += wait;
+  return sum;
+}
+
+DataWaits waits_of(const std::vector<ComputeCost>& blocks, int slice, WaitsFor what) {
+  const Seconds copying = what == WaitsFor::all ? on_host(blocks, blocks.size() - 1).copying : Seconds{};
+  const Seconds before = before_backward(blocks, copying);
+  const DataMoves first = of_neighbour(blocks, 0);
+  const auto waits = [&](ActionKind kind, Seconds outside) { return waits_of(kind, blocks, slice, what, outside); };
+  return {.forward = waits(ActionKind::forward, first.gathering + copying),
+          .recompute = waits(ActionKind::recompute, gathering_again(first)),
+          .input_gradient = waits(ActionKind::input_gradient, before),
+          .weight_gradient = waits(ActionKind::weight_gradient, {}),
+          .backward = waits(ActionKind::backward, before)};
 }
 
 // B takes as long as its own blocks and waits, never longer than I and W: what sums in another order say less is
@@ -149,27 +182,10 @@ void add_waits(ComputeCost& sum, const std::vector<ComputeCost>& blocks) {
 }
 
 std::vector<Seconds> reduced_at(std::span<const ComputeCost> blocks, bool weight_gradient_alone) {
-  std::vector<Seconds> at;
-  const auto gathering = [&](std::size_t block) {
-    return weight_gradient_alone ? Seconds{} : gathering_again(blocks[block].data_moves);
-  };
-  const auto coming_up = [&](Seconds weights, std::size_t block) {
-    return weight_gradient_alone ? Seconds{} : weights + on_host(blocks, block).copying;
-  };
-  const std::size_t end = blocks.size() - 1;
-  Seconds begun = std::max(gathering(end), coming_up(weights_before_all(blocks), end));
-  for (std::size_t i = blocks.size(); i-- > 0;) {
-    const ActionTimes own = times_of(blocks[i], 0);
-    Seconds moved = i > 0 ? gathering(i - 1) : Seconds{};
-    if (i + 1 < blocks.size()) {
-      moved += blocks[i + 1].data_moves.reducing;
-      at.push_back(begun + moved);
-    }
-    begun += std::max({weight_gradient_alone ? own.weight_gradient : backward_time(own), moved,
-                       coming_up(weights_up(blocks, i), i - 1)});
-  }
-  at.push_back(begun + blocks.front().data_moves.reducing);
-  return at;
+  const auto kind = weight_gradient_alone ? ActionKind::weight_gradient : ActionKind::backward;
+  const Seconds begun =
+      weight_gradient_alone ? Seconds{} : before_backward(blocks, on_host(blocks, blocks.size() - 1).copying);
+  return passage_of(kind, blocks, 0, WaitsFor::all, begun).reduced;
 }
 
 // B gathers for I and reduces behind W, which reads no weights.
@@ -195,12 +211,18 @@ MovedBytes moved_for(const DataMoves& moves) {
 }  // namespace
 
 MovedBytes moved_for_neighbours(const std::vector<ComputeCost>& blocks, std::size_t block) {
-  const MovedBytes next = moved_for(of_neighbour(blocks, block + 1));
-  const MovedBytes before = moved_for(of_neighbour(blocks, block - 1));
+  const auto prefetch = static_cast<std::size_t>(prefetch_of(blocks));
+  const auto reductions = static_cast<std::size_t>(reductions_under_way(static_cast<int>(prefetch)));
   const Bytes copied = on_host(blocks, block - 1).kept;
-  return {.forward = next.forward + copied,
-          .input_gradient = before.input_gradient + copied,
-          .weight_gradient = next.weight_gradient};
+  MovedBytes sum{.forward = copied, .input_gradient = copied};
+  for (std::size_t n = 1; n <= prefetch; ++n) {
+    sum.forward += moved_for(of_neighbour(blocks, block + n)).forward;
+    sum.input_gradient += moved_for(of_neighbour(blocks, block - n)).input_gradient;
+  }
+  for (std::size_t n = 1; n <= reductions; ++n) {
+    sum.weight_gradient += moved_for(of_neighbour(blocks, block + n)).weight_gradient;
+  }
+  return sum;
 }
 
 // In B both stay while the block's I runs, and while its W does.

@@ -28,7 +28,7 @@ struct BlockParts {
 // In the order in which the action goes through them.
 struct ActionBlocks {
   std::vector<BlockParts> blocks = {};
-  bool beside = false;  // collectives go beside the computing of the neighbours, else one after the other with it
+  int prefetch = 0;  // blocks ahead: moves go beside computing as MoveOrder says; 0: one after the other with it
 };
 // How long it takes.
 [[nodiscard]] Seconds time_of(const ActionBlocks& blocks, const CollectiveTable& table);

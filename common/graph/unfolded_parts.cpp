@@ -4,6 +4,9 @@
 #include <array>
 #include <iterator>
 
+#include "common/cost/block_passage.hpp"
+#include "common/cost/move_order.hpp"
+
 namespace plumb {
 namespace {
 
@@ -36,25 +39,26 @@ bool come_up_beside(const std::vector<BlockParts>& all, std::size_t i) {
 
 Seconds time_of(const ActionBlocks& blocks, const CollectiveTable& table) {
   const std::vector<BlockParts>& all = blocks.blocks;
-  const auto weights_up = [&](std::size_t i) {
-    return blocks.beside && i < all.size() ? all[i].weights_up : Seconds{};
-  };
-  const auto gathering = [&](std::size_t i) {
-    return blocks.beside && i < all.size() ? all[i].weights_up + time_of(all[i].gathering) : Seconds{};
-  };
-  const auto reducing = [&](std::size_t i) {
-    return blocks.beside && i < all.size() ? time_of(all[i].reducing) : Seconds{};
-  };
-  const std::size_t last = all.size() - 1;
-  Seconds time =
-      std::max(gathering(0), weights_up(0) + all.front().copied_before) + reducing(last) + all.back().copied_behind;
+  const bool beside = blocks.prefetch > 0;
+  std::vector<PassedBlock> passed;
   for (std::size_t i = 0; i < all.size(); ++i) {
-    Seconds alone = time_of(all[i].parts, table);
-    Seconds copied = copied_beside(all, i);
-    if (come_up_beside(all, i)) copied += blocks.beside ? weights_up(i + 1) : all[i].weights_up;
-    if (!blocks.beside) alone += all[i].weights_up + time_of(all[i].gathering) + time_of(all[i].reducing);
-    time += std::max({alone, gathering(i + 1) + reducing(i - 1), copied});
+    PassedBlock& block = passed.emplace_back(PassedBlock{.computing = time_of(all[i].parts, table)});
+    const Seconds gathering = all[i].weights_up + time_of(all[i].gathering);
+    const Seconds reducing = time_of(all[i].reducing);
+    block.copying = copied_beside(all, i);
+    if (come_up_beside(all, i)) block.copying += all[beside ? i + 1 : i].weights_up;
+    if (beside) {
+      block.gathering = gathering;
+      block.reducing = reducing;
+    } else {
+      block.computing += gathering + reducing;
+    }
   }
+  Seconds before = all.front().copied_before;
+  if (beside) before = std::max(passed.front().gathering, all.front().weights_up + before);
+  const BlockPassage way = passage(passed, std::max(blocks.prefetch, 1));
+  Seconds time = before + way.behind + all.back().copied_behind;
+  for (std::size_t i = 0; i < all.size(); ++i) time += passed[i].computing + way.waits[i];
   return time;
 }
 
@@ -204,46 +208,65 @@ UnfoldedBlocks UnfoldedParts::add_blocks(const Node& folded, const StageRanks& r
   }
   join(folded, waits);
   const OfRank first = waits;
-  const auto add = [&](const OfRank& more) {
-    for (const auto& [rank, nodes] : more) std::ranges::copy(nodes, std::back_inserter(waits[rank]));
+  const auto add_to = [](OfRank& to, const OfRank& more) {
+    for (const auto& [rank, nodes] : more) std::ranges::copy(nodes, std::back_inserter(to[rank]));
   };
+  const auto add = [&](const OfRank& more) { add_to(waits, more); };
   const auto reduce = [&](const BlockParts& block, OfRank& moved) {
     move(folded, ranks, block.reducing, factor, moved);
     if (block.reducing.count == 0) return;
     NodeOfRank& ends = result.reduced.emplace_back();
     for (const auto& [rank, nodes] : moved) ends[rank] = nodes.front();
   };
+  const bool beside = blocks.prefetch > 0;
   OfRank come = first;
-  if (blocks.beside) copy_to_host(folded, all.front().weights_up, factor, come);
-  if (blocks.beside) waits = come;
+  if (beside) copy_to_host(folded, all.front().weights_up, factor, come);
+  if (beside) waits = come;
   copy_to_host(folded, all.front().copied_before, factor, come);
-  if (!blocks.beside) waits = come;
+  if (!beside) waits = come;
+  const MoveOrder order(std::max(blocks.prefetch, 1));
+  std::vector<OfRank> ended;  // of each move
+  const auto bring_up = [&](std::size_t block, OfRank& moved) {
+    if (block < all.size()) copy_to_host(folded, all[block].weights_up, factor, moved);
+  };
+  // Those that are issued when a block begins; `moved`: behind those before.
+  const auto issue = [&](std::size_t block, OfRank& moved) {
+    while (ended.size() < order.issued(block)) {
+      const MoveOrder::Move next = order.at(ended.size());
+      if (next.gathers && blocks.prefetch > 1) bring_up(next.block, moved);
+      if (next.gathers && next.block < all.size()) move(folded, ranks, all[next.block].gathering, factor, moved);
+      if (!next.gathers && next.block < all.size()) reduce(all[next.block], moved);
+      ended.push_back(moved);
+    }
+  };
   for (std::size_t i = 0; i < all.size(); ++i) {
     const bool up = come_up_beside(all, i);  // behind weights, over one link
     OfRank copied = waits;
-    if (!blocks.beside) copy_to_host(folded, all[i].weights_up, factor, waits);
+    if (!beside) copy_to_host(folded, all[i].weights_up, factor, waits);
     if (up) copied = waits;
-    if (i == 0 || !blocks.beside) move(folded, ranks, all[i].gathering, factor, waits);
-    if (i == 0 && blocks.beside && all[i].copied_before.value > 0) add(come);
+    if (i == 0 || !beside) move(folded, ranks, all[i].gathering, factor, waits);
+    if (i == 0 && beside && all[i].copied_before.value > 0) add(come);
     join(folded, waits);
     const OfRank begin = waits;
     OfRank moved = begin;
-    if (blocks.beside && i + 1 < all.size()) copy_to_host(folded, all[i + 1].weights_up, factor, moved);
-    if (blocks.beside) copied = up ? moved : begin;
+    if (blocks.prefetch == 1) bring_up(i + 1, moved);
+    if (beside) copied = up ? moved : begin;
     copy_to_host(folded, copied_beside(all, i), factor, copied);
     const bool copies = copied_beside(all, i).value > 0;
     waits = compute(folded, ranks, all[i].parts, factor, begin);
-    if (!blocks.beside) {
+    if (!beside) {
       reduce(all[i], waits);
       if (copies) add(copied);
       continue;
     }
     if (copies) add(copied);
-    if (i + 1 < all.size()) move(folded, ranks, all[i + 1].gathering, factor, moved);
-    if (i > 0) reduce(all[i - 1], moved);
-    add(moved);
+    // One ahead, all of them have ended.
+    if (blocks.prefetch > 1 && i > 0) add_to(moved, ended.back());
+    issue(i, moved);
+    add(ended[order.ended_behind(i) - 1]);
   }
-  if (blocks.beside) reduce(all.back(), waits);
+  if (blocks.prefetch > 1) add_to(waits, ended.back());
+  if (beside) issue(all.size(), waits);
   copy_to_host(folded, all.back().copied_behind, factor, waits);
   join(folded, waits);
   for (const auto& [rank, nodes] : waits) result.copies.push_back({rank, first.at(rank).front(), nodes.front()});

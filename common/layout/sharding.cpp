@@ -47,6 +47,13 @@ void require_consistent_sharding(const Layout& layout) {
   if (data.reduces_each_microbatch && !may_reduce_each_microbatch(data.sharding)) {
     fail("sharding " + name + " keeps whole gradients: reducing each microbatch is of zero2, zero3, fsdp and hsdp");
   }
+  if (data.prefetch < 0 || data.prefetch > most_prefetch) {
+    fail("prefetch " + std::to_string(data.prefetch) + " is not a number of blocks from 0 to " +
+         std::to_string(most_prefetch));
+  }
+  if (data.prefetch != 1 && !data.reshard_after_forward) {
+    fail("prefetch is of weights that each action gathers, with reshard_after_forward of zero3, fsdp and hsdp");
+  }
   require_consistent_groups(data);
   if (data.sharding != Sharding::hsdp) {
     if (data.shard != 1 || data.replicate != 1) fail("shard and replicate are degrees of hsdp, not of " + name);
@@ -93,6 +100,7 @@ std::optional<Layout> settled_sharding(Layout layout, const ShardingAsked& asked
   const bool weights = shares && may_reshard(data.sharding);
   const bool gradients = shares && may_reduce_each_microbatch(data.sharding);
   data.reshard_after_forward = weights && asked.reshard_after_forward.value_or(alone || data.secondary_shard > 0);
+  if (data.reshard_after_forward) data.prefetch = asked.prefetch.value_or(1);
   data.reduces_each_microbatch =
       gradients && asked.reduces_each_microbatch.value_or(alone || data.sharding == Sharding::zero2);
   return layout;
@@ -105,6 +113,8 @@ std::string gathers_in_words(const Layout& layout) {
                                                    : "gathered behind the step";
   const DataLayout& data = layout.data;
   if (data.quantized_weights) weights += " as int8";
+  if (data.prefetch == 0) weights += ", none ahead";
+  if (data.prefetch > 1) weights += ", " + std::to_string(data.prefetch) + " blocks ahead";
   if (data.secondary_shard > 0) {
     weights += ", but for F from a second copy in groups of " + std::to_string(data.secondary_shard);
   }

@@ -109,6 +109,8 @@ QuantisedMoves quantised_once(const Plan& plan, const ComputeCost& stage) {
 
 ComputeCost with_data_moves(ComputeCost block, const Scenario& scenario, const ShardMoves& collectives) {
   DataMoves& moves = block.data_moves;
+  const int ahead = blocks_ahead(scenario.layout, scenario.software);
+  moves.prefetch = std::max(ahead, 1);
   if (moves.gathered == Bytes{} && moves.reduced == Bytes{}) return block;
   if (moves.gathered > Bytes{}) {
     moves.gathering = time_of(collectives.gathering(moves.gathered));
@@ -127,7 +129,7 @@ ComputeCost with_data_moves(ComputeCost block, const Scenario& scenario, const S
   if (moves.reduced > Bytes{}) moves.reducing = time_of(collectives.reduction(moves.reduced));
   moves.quantised = quantised_moves(scenario.layout.data, scenario.training.precision, scenario.software.gradients,
                                     moves.gathered, moves.reduced);
-  moves.beside = scenario.software.data_overlap;
+  moves.beside = ahead > 0;
   if (!moves.beside) {
     add_exposed(block, moves);
     for (ActionTimes& slice : block.slices) add_exposed(slice, moves);
@@ -236,6 +238,10 @@ GroupPlacement reduction_placement(const Plan& plan, int stage) {
   return shard_placement(plan.layout, plan.cluster, rank);
 }
 
+int blocks_ahead(const Layout& layout, const Software& software) {
+  return software.data_overlap ? layout.data.prefetch : 0;
+}
+
 bool reduces_beside_backward(const Plan& plan, int stage) {
   if (reduces_in_actions(plan.layout)) return false;  // what is left is complete at the step's end
   return plan.software.data_overlap && (stage == 0 || !plan.software.data_bucket.first_stage_only);
@@ -244,12 +250,25 @@ bool reduces_beside_backward(const Plan& plan, int stage) {
 bool sums_copies_beside_backward(const Plan& plan, int stage) {
   const Software& software = plan.software;
   if (!software.copies_overlap) return false;
-  return reduces_in_actions(plan.layout) ? software.data_overlap : reduces_beside_backward(plan, stage);
+  return reduces_in_actions(plan.layout) ? blocks_ahead(plan.layout, software) > 0
+                                         : reduces_beside_backward(plan, stage);
 }
 
 void require_sharding_possible(const Plan& plan) {
   if (state_shards(plan.layout) == 1) return;
   const Sharding sharding = plan.layout.data.sharding;
+  const int prefetch = plan.layout.data.prefetch;
+  if (prefetch > 1 && !plan.software.data_overlap) {
+    throw cannot_be_planned(sharding,
+                            "prefetch " + std::to_string(prefetch) + " on software that moves nothing beside computing",
+                            "software: {like: …, data_overlap: true}, or no prefetch");
+  }
+  if (prefetch > 1 && plan.training.offload.activations && plan.training.offload.parameters) {
+    throw cannot_be_planned(
+        sharding,
+        "prefetch " + std::to_string(prefetch) + " where activations and weights come up over one link to the host",
+        "prefetch: 1, or offload: parameters");
+  }
   if (has_stage_data(plan.layout)) throw cannot_be_planned_by_stage(sharding);
   if (replicas(plan.schedule) > 1) {
     throw cannot_be_planned(sharding, "a schedule that trains two replicas: " + plan.schedule.name,

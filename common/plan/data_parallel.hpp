@@ -12,6 +12,10 @@ namespace plumb {
 // InputError where the layout shares states out and the plan's schedule or data degrees do not allow it yet.
 void require_sharding_possible(const Plan& plan);
 
+// How many blocks ahead of the one at work actions move weights, and so beside whose computing gradients: 0 where the
+// software does not overlap (`data_overlap`), or the layout gathers nothing ahead.
+[[nodiscard]] int blocks_ahead(const Layout& layout, const Software& software);
+
 // Whether the software reduces the stage's gradients over its data-parallel ranks beside its last backward; else as one
 // bucket behind it.
 [[nodiscard]] bool reduces_beside_backward(const Plan& plan, int stage);
@@ -46,8 +50,8 @@ void require_sharding_possible(const Plan& plan);
                                              Bytes gathered, Bytes reduced);
 [[nodiscard]] QuantisedMoves quantised_once(const Plan& plan, const ComputeCost& stage);
 
-// A block with the times and the memory of what its actions gather and reduce: beside computing where the software
-// overlaps (`data_overlap`), else in its own times. Weights that stand on the host come up as its gathering's first
+// A block with the times and the memory of what its actions gather and reduce: beside computing where `blocks_ahead`
+// says so, else in its own times. Weights that stand on the host come up as its gathering's first
 // part, or where a core copies, in the block's own times.
 [[nodiscard]] ComputeCost with_data_moves(ComputeCost block, const Scenario& scenario, const ShardMoves& collectives);
 

@@ -200,6 +200,13 @@ void require_counted(const Plan& plan, const JsonValue& stages) {
       stages[stage].fail("gathers other weights than the layout's sharding, " + name_of(plan.layout.data.sharding),
                          edit_hint);
     }
+    const DataMoves& moves = cost.data_moves;
+    const int ahead = moves.beside ? moves.prefetch : 0;
+    if (moves.gathered > Bytes{} && ahead != blocks_ahead(plan.layout, plan.software)) {
+      stages[stage].fail("gathers weights " + std::to_string(ahead) + " blocks ahead, the layout's prefetch is " +
+                             std::to_string(plan.layout.data.prefetch),
+                         edit_hint);
+    }
     if (on_host(cost) != on_host(expected[stage])) {
       stages[stage].fail(
           "keeps other states or weights on its host than training.offload, " + describe(plan.training.offload),

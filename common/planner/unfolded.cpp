@@ -112,7 +112,7 @@ std::map<ActionKind, ActionBlocks> action_blocks(const Plan& plan, std::span<con
     for (const ComputeCost* block : order) times.push_back(computing_of(*block, kind, slice));
     const std::vector<std::vector<ActionPart>> parts = computing.parts(forward ? ActionKind::forward : kind, times);
     ActionBlocks& action = all[kind];
-    action.beside = plan.software.data_overlap;
+    action.prefetch = blocks_ahead(plan.layout, plan.software);
     for (std::size_t n = 0; n < order.size(); ++n) {
       const DataMoves& moves = order[n]->data_moves;
       const bool gathers = kind != ActionKind::weight_gradient && moves.gathered > Bytes{};

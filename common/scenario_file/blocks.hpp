@@ -68,7 +68,8 @@ struct LayoutChoices {
 // Fails for what is wrong in the block whatever the cluster is: for one whose machine is not known.
 void require_readable_layout(const YamlValue& given);
 
-// `sharding` of a `data` block, with its `reshard_after_forward` and `reduce`: a rule, a list of them, or `auto`.
+// `sharding` of a `data` block, with its `reshard_after_forward`, `prefetch` and `reduce`: a rule, a list of them, or
+// `auto`.
 struct ShardingBlock {
   Sharding kind = Sharding::none;
   ShardingAsked asked = {};
@@ -76,6 +77,7 @@ struct ShardingBlock {
 };
 struct ShardingChoices {
   std::vector<ShardingBlock> rules = {{}};
+  std::optional<YamlValue> prefetch = {};
   bool any = false;  // auto: of hsdp a copy on each machine
 };
 [[nodiscard]] ShardingChoices read_shardings(const YamlValue& data);

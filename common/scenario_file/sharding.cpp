@@ -109,6 +109,11 @@ void read_zero_plus_plus(const YamlValue& data, std::vector<ShardingBlock>& rule
       "leave one of them out");
 }
 
+[[noreturn]] void refuse_prefetch(const YamlValue& prefetch, const std::string& which) {
+  prefetch.fail("prefetch counts blocks whose weights actions gather ahead, but " + which + " gathers none in actions",
+                "reshard_after_forward: true with sharding fsdp, zero3 or hsdp, or no prefetch");
+}
+
 void read_flags(const YamlValue& data, std::vector<ShardingBlock>& rules) {
   const auto some = [&](bool (*may)(Sharding)) {
     return std::ranges::any_of(rules, [&](const ShardingBlock& rule) { return may(rule.kind); });
@@ -120,6 +125,13 @@ void read_flags(const YamlValue& data, std::vector<ShardingBlock>& rules) {
     }
     const bool reshards = is_number(*flag) || flag->boolean();
     for (ShardingBlock& rule : rules) rule.asked.reshard_after_forward = reshards;
+  }
+  if (const auto depth = data.find("prefetch")) {
+    const auto gathers = [](const ShardingBlock& rule) {
+      return may_reshard(rule.kind) && rule.asked.reshard_after_forward.value_or(true);
+    };
+    if (std::ranges::none_of(rules, gathers)) refuse_prefetch(*depth, "sharding " + names_of(rules));
+    for (ShardingBlock& rule : rules) rule.asked.prefetch = static_cast<int>(depth->integer(0, most_prefetch));
   }
   if (const auto reduce = data.find("reduce")) {
     if (!some([](Sharding kind) { return may_reduce_each_microbatch(kind); })) {
@@ -192,6 +204,7 @@ ShardingChoices read_shardings(const YamlValue& data) {
   } else {
     choices.rules = {read_rule(*given)};
   }
+  choices.prefetch = data.find("prefetch");
   read_flags(data, choices.rules);
   read_zero_plus_plus(data, choices.rules);
   return choices;
@@ -219,6 +232,10 @@ std::vector<Layout> settled_sharding(const std::vector<Layout>& layouts, const S
       if (choices.rules.size() > 1 && state_shards(*one) == 1) one->data = {.degree = one->data.degree};
       if (std::ranges::find(settled, *one) == settled.end()) settled.push_back(*std::move(one));
     }
+  }
+  if (choices.prefetch && std::ranges::any_of(settled, shards_weights) &&
+      std::ranges::none_of(settled, gathers_in_actions)) {
+    refuse_prefetch(*choices.prefetch, "under a pipeline " + names_of(choices.rules));
   }
   if (!settled.empty() || layouts.empty()) return settled;
   const ShardingBlock& rule = choices.rules.front();

@@ -56,8 +56,9 @@ BlockCache::DataKey BlockCache::data_key_of(const Scenario& scenario) {
     places = {place_of(groups.all), place_of(groups.inside), place_of(groups.across)};
   }
   const DataLayout& data = layout.data;
-  return {data.sharding,          data.replicate,       gathers_in_actions(layout), reduces_in_actions(layout),
-          data.quantized_weights, data.secondary_shard, data.quantized_gradients,   places};
+  return {data.sharding, data.replicate,         gathers_in_actions(layout), reduces_in_actions(layout),
+          data.prefetch, data.quantized_weights, data.secondary_shard,       data.quantized_gradients,
+          places};
 }
 
 BlockCache::Key BlockCache::key_of(const Scenario& scenario, const Plan& plan, bool backward_is_split) {

@@ -10,6 +10,7 @@
 
 #include "common/base/error.hpp"
 #include "common/layout/lane.hpp"
+#include "common/plan/data_parallel.hpp"
 #include "exec/data/data.hpp"
 #include "exec/device/blas.hpp"
 #include "exec/host/memory.hpp"
@@ -89,14 +90,14 @@ std::shared_ptr<ShardGroup> sharding_group(const Plan& plan, int rank, const Sta
     throw RunError("rank " + std::to_string(rank), "shares out its stages without a transport");
   }
   std::vector<int> ranks = shard_group(plan.layout, rank);
-  const bool beside = plan.software.data_overlap;
+  const int prefetch = blocks_ahead(plan.layout, plan.software);
   if (options.streams != nullptr) {
-    return std::make_shared<StreamShardGroup>(*options.transport, *options.streams, std::move(ranks), beside);
+    return std::make_shared<StreamShardGroup>(*options.transport, *options.streams, std::move(ranks), prefetch);
   }
   const DataLayout& data = plan.layout.data;
   HostShardGroup::Place place{.ranks = std::move(ranks),
                               .quantises_weights = data.quantized_weights,
-                              .beside = beside,
+                              .prefetch = prefetch,
                               .patience = options.patience};
   if (data.secondary_shard > 0) place.inside = inside_group(plan.layout, rank);
   if (data.quantized_gradients > 0) {

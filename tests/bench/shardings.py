@@ -50,9 +50,11 @@ split: uniform
 """
 # GB/s of collectives, with which about half of DDP's sums is hidden: by a B of eight layers, or of four, or by a W.
 BANDWIDTH = {"alone": 5.0, "1f1b": 5.0, "zb-h1": 10.0}
+AT_USE = "fsdp, reshard_after_forward: true, reduce: each_microbatch, prefetch: "
 # Files' names and what stands behind `sharding`; the first is what all are compared with.
 SHARDINGS = {"ddp": "none", "zero1": "zero1", "zero2": "zero2", "zero3": "zero3", "fsdp": "fsdp",
-             "hsdp": "{kind: hsdp, shard: 2}"}
+             "hsdp": "{kind: hsdp, shard: 2}", "fsdp-pre0": AT_USE + "0", "fsdp-pre1": AT_USE + "1",
+             "fsdp-pre2": AT_USE + "2"}
 
 
 def run(*words):

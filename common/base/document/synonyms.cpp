@@ -118,6 +118,8 @@ constexpr Synonym key_synonyms[] = {
     {"sharding-strategy", "sharding"},
     {"zero-stage", "sharding"},
     {"fsdp-reshard-after-forward", "reshard_after_forward"},
+    {"forward-prefetch", "prefetch"},
+    {"backward-prefetch", "prefetch"},
     {"zero-quantized-weights", "quantized_weights"},
     {"zero-hpz-partition-size", "secondary_shard"},
     {"zero-quantized-gradients", "quantized_gradients"},

@@ -5,13 +5,14 @@
 
 #include <algorithm>
 
+#include "common/cost/move_order.hpp"
 #include "exec/stage/sharding/shared_out.hpp"
 
 namespace plumb::exec {
 
 void BlockGathers::enter() {
   if (group_ == nullptr) return;
-  const std::size_t wanted = std::min(left_ + (group_->beside() ? 2 : 1), blocks_.size());
+  const std::size_t wanted = std::min(left_ + 1 + static_cast<std::size_t>(group_->prefetch()), blocks_.size());
   if (started_ == left_) copied_ += group_->start_gather(*blocks_[started_++], from_);
   group_->finish_gather();
   while (started_ < wanted) copied_ += group_->start_gather(*blocks_[started_++], from_);
@@ -32,26 +33,31 @@ void BlockReductions::make(const std::vector<WeightPtr>& weights) {
 
 void BlockReductions::reduce(const std::vector<WeightPtr>& weights) {
   if (group_ == nullptr) return;
-  finish();
+  const auto most = static_cast<std::size_t>(reductions_under_way(group_->prefetch()));
+  while (!under_way_.empty() && under_way_.size() >= most) finish_first();
   std::vector<at::Tensor> gradients;
+  std::vector<WeightPtr>& reduced = under_way_.emplace_back();
   for (const WeightPtr& weight : weights) {
     if (!weight->own_gradient.defined()) continue;
     gradients.push_back(weight->gradient);
-    under_way_.push_back(weight);
+    reduced.push_back(weight);
   }
-  group_->start_sums(gradients);
-  if (!group_->beside()) finish();
+  if (!gradients.empty()) group_->start_sums(gradients);
+  if (most == 0) finish();
 }
 
 void BlockReductions::finish() {
-  if (under_way_.empty()) return;
+  while (!under_way_.empty()) finish_first();
+}
+
+void BlockReductions::finish_first() {
   const c10::NoGradGuard no_grad;
-  group_->finish_sums();
-  for (const WeightPtr& weight : under_way_) {
+  if (!under_way_.front().empty()) group_->finish_sums();
+  for (const WeightPtr& weight : under_way_.front()) {
     weight->own_gradient.add_(part_of(weight->gradient, group_->shard()));
     weight->gradient.reset();
   }
-  under_way_.clear();
+  under_way_.pop_front();
 }
 
 }  // namespace plumb::exec

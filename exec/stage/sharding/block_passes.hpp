@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <deque>
 #include <utility>
 #include <vector>
 
@@ -10,7 +11,7 @@
 namespace plumb::exec {
 
 // Weights that ranks share out, of F, R or I (arXiv 2304.11277, sections 3.2 and 3.3): each block's are whole between
-// `enter` and `leave`, while those of the next one are on their way where the group moves beside what is computed.
+// `enter` and `leave`, while those of the next ones are on their way, as many as the group gathers ahead.
 class BlockGathers {
  public:
   using Weights = std::vector<WeightPtr>;
@@ -36,7 +37,8 @@ class BlockGathers {
 
 // Gradients that ranks share out, of W or B (ZeRO, arXiv 1910.02054, section 5.2): those of a block are whole from
 // `make` on; `reduce` sums them over the group, adds the own part to the step's, and lets go of the whole. Where the
-// group moves beside what is computed that ends with the next block's, or with `finish`.
+// group moves beside what is computed that ends with a later block's, of which reductions_under_way
+// (common/cost/move_order.hpp) says how many there may be, or with `finish`.
 class BlockReductions {
  public:
   // Without a group there is nothing to reduce. Of weights whose gradients are not shared out it does nothing.
@@ -47,8 +49,10 @@ class BlockReductions {
   void finish();
 
  private:
+  void finish_first();
+
   ShardGroup* group_;
-  std::vector<WeightPtr> under_way_;
+  std::deque<std::vector<WeightPtr>> under_way_;  // by block
 };
 
 }  // namespace plumb::exec

@@ -34,7 +34,7 @@ std::size_t quantised_size_of(const Weight& weight, const StateShard& shard) {
 }  // namespace
 
 HostShardGroup::HostShardGroup(Transport& transport, Place place)
-    : ShardGroup(shard_in(place.ranks, transport.rank()), place.beside, shard_in(place.inside, transport.rank())),
+    : ShardGroup(shard_in(place.ranks, transport.rank()), place.prefetch, shard_in(place.inside, transport.rank())),
       transport_(transport),
       place_(std::move(place)),
       gathers_(transport, place_.ranks),
@@ -132,7 +132,7 @@ void HostShardGroup::finish(const Gather& gather) {
 }
 
 void HostShardGroup::start_sums(const std::vector<at::Tensor>& gradients) {
-  sums_begun_ = Clock::now();
+  Sums& sums = sums_under_way_.emplace_back(Sums{.begun = Clock::now()});
   for (const at::Tensor& gradient : gradients) {
     const std::span<float> values(gradient.mutable_data_ptr<float>(), static_cast<std::size_t>(gradient.numel()));
     if (quantised_sums_) {
@@ -141,15 +141,18 @@ void HostShardGroup::start_sums(const std::vector<at::Tensor>& gradients) {
       sums_.start(values);
     }
   }
-  sums_started_ = Clock::now();
+  sums.last = quantised_sums_ ? quantised_sums_->started() : sums_.started();
+  sums.started = Clock::now();
 }
 
 void HostShardGroup::finish_sums() {
+  const Sums sums = sums_under_way_.front();
+  sums_under_way_.pop_front();
   const Clock::time_point wanted = Clock::now();
-  quantised_sums_ ? quantised_sums_->finish(deadline()) : sums_.finish(deadline());
+  quantised_sums_ ? quantised_sums_->finish(sums.last, deadline()) : sums_.finish(sums.last, deadline());
   transport_.within_actions().data +=
-      time_of({.begun = sums_begun_,
-               .started = sums_started_,
+      time_of({.begun = sums.begun,
+               .started = sums.started,
                .wanted = wanted,
                .ended = Clock::now(),
                .arrived = quantised_sums_ ? quantised_sums_->last_arrival() : sums_.last_arrival()});

@@ -22,7 +22,7 @@ class HostShardGroup final : public ShardGroup {
     // Of gradients that are summed as QuantisedSums does; empty: as they are.
     std::vector<int> exchanged_inside = {};
     std::vector<int> exchanged_across = {};
-    bool beside = false;   // what moves goes on beside what is computed meanwhile
+    int prefetch = 0;      // as of a ShardGroup
     Seconds patience{60};  // how long this rank waits for its peers
   };
   // `transport` must outlive this.
@@ -43,6 +43,12 @@ class HostShardGroup final : public ShardGroup {
     Clock::time_point started = {};
   };
 
+  struct Sums {
+    std::size_t last = 0;  // so many of all that this group starts have ended with it
+    Clock::time_point begun = {};
+    Clock::time_point started = {};
+  };
+
   [[nodiscard]] Clock::time_point deadline() const;
   [[nodiscard]] HostCopies start(Gather& gather);
   void start_quantised(Gather& gather);
@@ -56,8 +62,7 @@ class HostShardGroup final : public ShardGroup {
   std::deque<Gather> under_way_;
   SumsBeside sums_;
   std::optional<QuantisedSums> quantised_sums_;
-  Clock::time_point sums_begun_ = {};
-  Clock::time_point sums_started_ = {};
+  std::deque<Sums> sums_under_way_;
 };
 
 }  // namespace plumb::exec

@@ -16,16 +16,17 @@ namespace plumb::exec {
 // implementations: between hosts (HostShardGroup) and on the streams of a device (StreamShardGroup).
 class ShardGroup {
  public:
-  // `beside`: what moves goes on beside what is computed meanwhile. `second_shard`: of a second copy of the weights,
-  // which some of the ranks share (ZeRO++); of one part: there is none.
-  ShardGroup(StateShard shard, bool beside, StateShard second_shard = {})
-      : shard_(shard), second_shard_(second_shard), beside_(beside) {}
+  // `prefetch`: of so many blocks ahead weights are gathered beside what is computed meanwhile, and gradients reduced
+  // as common/cost/move_order.hpp says; 0: neither. `second_shard`: of a second copy of the weights, which some of the
+  // ranks share (ZeRO++); of one part: there is none.
+  ShardGroup(StateShard shard, int prefetch, StateShard second_shard = {})
+      : shard_(shard), second_shard_(second_shard), prefetch_(prefetch) {}
   ShardGroup(const ShardGroup&) = delete;
   ShardGroup& operator=(const ShardGroup&) = delete;
   virtual ~ShardGroup() = default;
 
   [[nodiscard]] StateShard shard() const { return shard_; }
-  [[nodiscard]] bool beside() const { return beside_; }
+  [[nodiscard]] int prefetch() const { return prefetch_; }
   [[nodiscard]] bool has_second_copy() const { return second_shard_.count > 1; }
   [[nodiscard]] StateShard second_shard() const { return second_shard_; }
 
@@ -38,15 +39,15 @@ class ShardGroup {
   virtual HostCopies start_gather(const std::vector<WeightPtr>& weights, From from) = 0;
   virtual void finish_gather() = 0;
 
-  // Sums over the group of whole fp32 gradients, of which this rank gets its part, in place. All that were started may
-  // be read behind `finish_sums`. Both throw as above.
+  // Sums over the group of whole fp32 gradients, of which this rank gets its part, in place. Those of the first
+  // `start_sums` that has not ended may be read behind `finish_sums`. Both throw as above.
   virtual void start_sums(const std::vector<at::Tensor>& gradients) = 0;
   virtual void finish_sums() = 0;
 
  private:
   StateShard shard_;
   StateShard second_shard_;
-  bool beside_;
+  int prefetch_;
 };
 
 }  // namespace plumb::exec

@@ -17,10 +17,10 @@ CollectiveValue value_of(const at::Tensor& x) {
 
 }  // namespace
 
-StreamShardGroup::StreamShardGroup(Transport& transport, Device& device, std::vector<int> ranks, bool beside)
+StreamShardGroup::StreamShardGroup(Transport& transport, Device& device, std::vector<int> ranks, int prefetch)
     : ShardGroup(
           {.index = static_cast<int>(position_in(ranks, transport.rank())), .count = static_cast<int>(ranks.size())},
-          beside),
+          prefetch),
       transport_(transport),
       device_(device),
       ranks_(std::move(ranks)) {}
@@ -47,10 +47,13 @@ void StreamShardGroup::finish_gather() {
 void StreamShardGroup::start_sums(const std::vector<at::Tensor>& gradients) {
   std::vector<CollectiveValue> values;
   for (const at::Tensor& gradient : gradients) values.push_back(value_of(gradient));
-  if (values.empty()) return;
-  sums_ = start_bucket(transport_, device_, {.kind = Collective::reduce_scatter, .group = ranks_, .bucket = values});
+  sums_.push_back(
+      start_bucket(transport_, device_, {.kind = Collective::reduce_scatter, .group = ranks_, .bucket = values}));
 }
 
-void StreamShardGroup::finish_sums() { device_.compute().wait(std::exchange(sums_, nullptr)); }
+void StreamShardGroup::finish_sums() {
+  device_.compute().wait(sums_.front());
+  sums_.pop_front();
+}
 
 }  // namespace plumb::exec

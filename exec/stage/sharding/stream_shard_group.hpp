@@ -17,7 +17,7 @@ class StreamShardGroup final : public ShardGroup {
  public:
   // `transport` (Transport::collective) and `device`, whose compute stream is the thread's, must outlive this. `ranks`:
   // of the run, ascending.
-  StreamShardGroup(Transport& transport, Device& device, std::vector<int> ranks, bool beside);
+  StreamShardGroup(Transport& transport, Device& device, std::vector<int> ranks, int prefetch);
 
   // There is no second copy: ZeRO++ is not run on devices.
   HostCopies start_gather(const std::vector<WeightPtr>& weights, From from) override;
@@ -30,7 +30,7 @@ class StreamShardGroup final : public ShardGroup {
   Device& device_;
   std::vector<int> ranks_;
   std::deque<MomentPtr> gathers_;  // ends of those under way
-  MomentPtr sums_;                 // the end of the last: on one stream the others have ended by then
+  std::deque<MomentPtr> sums_;     // likewise
 };
 
 }  // namespace plumb::exec

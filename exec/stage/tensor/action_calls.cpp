@@ -172,11 +172,13 @@ class Calls {
     const bool has_input = kind != ActionKind::weight_gradient;
     const bool has_weights = kind == ActionKind::weight_gradient || kind == ActionKind::backward;
     const auto at = [&](std::size_t i) -> const BlockCalls& { return blocks[up ? blocks.size() - 1 - i : i]; };
-    const std::size_t ahead = plan_.software.data_overlap ? 2 : 1;
+    const auto ahead = static_cast<std::size_t>(blocks_ahead(plan_.layout, plan_.software));
     GroupCalls all;
     std::size_t gathered = 0;
     for (std::size_t i = 0; i < blocks.size(); ++i) {
-      for (; has_input && gathered < std::min(i + ahead, blocks.size()); ++gathered) append(at(gathered).gather, all);
+      for (; has_input && gathered < std::min(i + 1 + ahead, blocks.size()); ++gathered) {
+        append(at(gathered).gather, all);
+      }
       if (has_input) append(at(i).of(up ? Phase::input_gradient : Phase::forward), all);
       if (!has_weights) continue;
       append(at(i).of(Phase::weight_gradient), all);

@@ -138,8 +138,8 @@ void QuantisedSums::sum_across(const std::vector<std::vector<float>>& sums, Part
   std::ranges::copy(total.front(), own.begin());
 }
 
-void QuantisedSums::finish(Clock::time_point deadline) {
-  for (; !sums_.empty(); sums_.pop_front()) {
+void QuantisedSums::finish(std::size_t count, Clock::time_point deadline) {
+  for (; ended_ < count; ++ended_, sums_.pop_front()) {
     const std::vector<Part> parts = parts_of(sums_.front());
     const Part own = parts[place_across_.position() * inside_.size() + place_inside_.position()];
     const std::vector<std::vector<float>> sums = summed_inside(parts, deadline);

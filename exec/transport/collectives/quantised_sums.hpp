@@ -26,10 +26,12 @@ class QuantisedSums {
   // whose Channel::collective this uses, must outlive this.
   QuantisedSums(Transport& transport, std::vector<int> inside, std::vector<int> across);
 
-  // The own part is the sum behind `finish`, which all that were started end with; until then nobody else touches the
-  // values. `start` never waits. `finish` throws as Collectives, naming group and peer.
+  // The own part is the sum behind `finish`, with which the first `count` of all that were started end; until then
+  // nobody else touches the values. `start` never waits. `finish` throws as Collectives, naming group and peer.
   void start(std::span<float> values);
-  void finish(Clock::time_point deadline);
+  [[nodiscard]] std::size_t started() const { return ended_ + sums_.size(); }  // so many so far
+  void finish(std::size_t count, Clock::time_point deadline);
+  void finish(Clock::time_point deadline) { finish(started(), deadline); }
 
   // When the last of what neighbours have sent had come: beside that `finish` sends the rest. None where one is all.
   [[nodiscard]] Clock::time_point last_arrival() const { return last_arrival_; }
@@ -51,6 +53,7 @@ class QuantisedSums {
   PlaceInGroup place_inside_;
   PlaceInGroup place_across_;
   std::deque<std::span<float>> sums_;  // that have not ended
+  std::size_t ended_ = 0;              // before these
   Clock::time_point last_arrival_ = {};
 };
 

@@ -61,6 +61,34 @@ TEST_CASE("when three blocks are reduced, by hand") {
   CHECK(reduced_at(blocks, true) == std::vector<Seconds>{{2}, {8}, {11}});
 }
 
+namespace {
+
+std::vector<ComputeCost> ahead(std::vector<ComputeCost> blocks, int prefetch) {
+  for (ComputeCost& each : blocks) each.data_moves.prefetch = prefetch;
+  return blocks;
+}
+
+}  // namespace
+
+// Blocks 2, 1, 0 in I, W and B. Two ahead, F: gathered at 3, 5 and 6; 3 + 4 + 1 + 1. I: gathered at 1, 3 and 6; 6 + 1.
+// W: 1 + max(1, 2) + max(0, 2) + 1. B: gathered as in I; block 2 is reduced at 8, before block 0 begins, the others at
+// 10 and 11.
+TEST_CASE("three blocks by hand that are gathered two ahead") {
+  const std::vector<ComputeCost> blocks{block(4, 1, 0, 0, 3, 1), block(1, 0, 1, 0, 2, 2), block(1, 3, 1, 0, 1, 2)};
+  const ComputeCost one = in_sequence(blocks);
+  const ComputeCost two = in_sequence(ahead(blocks, 2));
+  CHECK(one.forward.value == 3 + 4 + 1 + 1);
+  CHECK(two.forward.value == 9);
+  CHECK(one.input_gradient.value == 1 + 3 + 3 + 1);
+  CHECK(two.input_gradient.value == 7);
+  CHECK(two.weight_gradient.value == 6);
+  CHECK(backward_time(one).value == 1 + 4 + (3 + 2) + 2 + 1);
+  CHECK(backward_time(two).value == 11);
+  CHECK(two.data_moves.waits.backward.value == 11 - 6);
+  CHECK(two.data_moves.prefetch == 2);
+  CHECK(reduced_at(ahead(blocks, 2), false) == std::vector<Seconds>{{8}, {10}, {11}});
+}
+
 TEST_CASE("any blocks take as long as two streams that go one block ahead") {
   std::mt19937 random(5);
   std::uniform_real_distribution<double> time(0, 4);
@@ -150,6 +178,27 @@ TEST_CASE("a block needs its neighbours' weights and gradients beside its own") 
   CHECK(quantised.weight_gradient_workspace_bytes == Bytes{20 + 4000 + 700});
   for (ComputeCost& each : blocks) each.data_moves.beside = false;
   CHECK(in_sequence(blocks).forward_workspace_bytes == Bytes{40});
+}
+
+// 10, 20, 40 bytes as above. Two ahead are the weights of two others there, and the gradients of one; three ahead of
+// two.
+TEST_CASE("a block needs the weights of all that are gathered ahead, and the gradients that are under way") {
+  std::vector<ComputeCost> blocks(3);
+  for (std::size_t i = 0; i < 3; ++i) {
+    const std::int64_t own = 10 << i;
+    blocks[i].forward_workspace_bytes = blocks[i].input_gradient_workspace_bytes = {own};
+    blocks[i].weight_gradient_workspace_bytes = {own};
+    blocks[i].data_moves = {.gathered = {100 << i}, .reduced = {1000 << i}, .beside = true};
+  }
+  const ComputeCost two = in_sequence(ahead(blocks, 2));
+  CHECK(two.forward_workspace_bytes == Bytes{10 + 200 + 400});         // block 0
+  CHECK(two.input_gradient_workspace_bytes == Bytes{40 + 200 + 100});  // block 2
+  CHECK(two.weight_gradient_workspace_bytes == Bytes{20 + 4000});      // block 1
+  CHECK(backward_workspace(two) == Bytes{20 + 100 + 4000});
+  const ComputeCost three = in_sequence(ahead(blocks, 3));
+  CHECK(three.forward_workspace_bytes == two.forward_workspace_bytes);
+  CHECK(three.weight_gradient_workspace_bytes == Bytes{10 + 2000 + 4000});  // block 0
+  CHECK(backward_workspace(three) == Bytes{10 + 2000 + 4000});
 }
 
 // Where nothing hides them, waits of I and W are those of B but for the order in which they are added up.

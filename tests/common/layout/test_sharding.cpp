@@ -67,6 +67,24 @@ TEST_CASE("layouts are named by their sharding, hsdp with both degrees") {
   CHECK(describe(layout_of(Sharding::hsdp, 8, 1, 1, 8)) == "dp8");  // a copy on each: plain data parallelism
 }
 
+TEST_CASE("weights that actions gather come one block ahead unless it is said, others not at all") {
+  CHECK(settled(layout_of(Sharding::fsdp, 4)).prefetch == 1);
+  CHECK(settled(layout_of(Sharding::fsdp, 4), {.prefetch = 0}).prefetch == 0);
+  CHECK(settled(layout_of(Sharding::fsdp, 4, 2), {.prefetch = 3}).prefetch == 1);
+  CHECK(settled(layout_of(Sharding::zero2, 4), {.prefetch = 3}).prefetch == 1);
+  Layout layout = layout_of(Sharding::fsdp, 4);
+  layout.data.reshard_after_forward = true;
+  layout.data.prefetch = 2;
+  CHECK_NOTHROW(require_consistent(layout));
+  CHECK(gathers_in_words(layout) == "weights gathered in each action, 2 blocks ahead, gradients reduced once a step");
+  layout.data.prefetch = 0;
+  CHECK(gathers_in_words(layout) == "weights gathered in each action, none ahead, gradients reduced once a step");
+  layout.data.prefetch = -1;
+  CHECK_THROWS_WITH(require_consistent(layout), ContainsSubstring("from 0 to 1000"));
+  layout.data = {.degree = 4, .sharding = Sharding::fsdp, .prefetch = 2};
+  CHECK_THROWS_WITH(require_consistent(layout), ContainsSubstring("of weights that each action gathers"));
+}
+
 namespace {
 
 DataLayout zero_plus_plus(int data, int inside) {

@@ -243,6 +243,16 @@ TEST_CASE("what a rule of sharding does not have is refused at its key") {
          {"layout: {data: {sharding: {kind: hsdp, shard: 1048576, replicate: 2}}}\n", {"2097152 ranks"}}});
 }
 
+TEST_CASE("blocks that nothing gathers ahead are refused, with the setting by which something does") {
+  const std::string of = "layout: {data: {degree: 4, sharding: ";
+  const std::string hint = "hint: reshard_after_forward: true with sharding fsdp, zero3 or hsdp";
+  check({{of + "zero2, prefetch: 2}}\n", {"scenario.yaml:11:55: ", "sharding zero2 gathers none in actions", hint}},
+         {of + "fsdp, reshard_after_forward: false, prefetch: 2}}\n", {"sharding fsdp gathers none in actions", hint}},
+         {"layout: {pipeline: 2, data: {degree: 4, sharding: fsdp, prefetch: 2}}\n", {"under a pipeline fsdp", hint}},
+         {of + "fsdp, prefetch: 1001}}\n", {"scenario.yaml:11:54: ", "from 0 to 1000"}},
+         {of + "fsdp, backward_prefetch: 2}}\n", {"the key is 'prefetch' here"}}});
+}
+
 TEST_CASE("parts of ZeRO++ that a rule or a data degree does not have are refused, those of DeepSpeed's names named") {
   const std::string of = "layout: {data: {degree: 4, sharding: ";
   const std::string twice = "fsdp, secondary_shard: 2, ";

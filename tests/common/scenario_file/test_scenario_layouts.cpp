@@ -148,6 +148,23 @@ TEST_CASE("shardings are read by their names, those of others and stages' number
   CHECK_FALSE(read("zero2, reduce: last_microbatch").data.reduces_each_microbatch);
 }
 
+TEST_CASE("how many blocks are gathered ahead is read for layouts whose actions gather") {
+  const auto read = [](const std::string& layout) { return read_text(scenario_text(eight + layout)); };
+  const auto of_all = [&](const std::string& more) {
+    return read("layout: {pipeline: 1, data: {degree: 8, sharding: " + more + "}}\n").layout.data.prefetch;
+  };
+  CHECK(of_all("fsdp") == 1);
+  CHECK(of_all("fsdp, prefetch: 0") == 0);
+  CHECK(of_all("{kind: hsdp, shard: 4}, prefetch: 2") == 2);
+  CHECK(of_all("zero++, prefetch: 1000") == 1000);
+  CHECK(of_all("[zero1, fsdp], prefetch: 2") == 1);  // of the first
+  const Scenario open = read("layout: {pipeline: auto, data: {degree: auto, sharding: [zero2, fsdp], prefetch: 2}}\n");
+  for (const Layout& layout : open.layouts) {
+    CHECK(layout.data.prefetch == (gathers_in_actions(layout) ? 2 : 1));
+  }
+  CHECK(std::ranges::count_if(open.layouts, gathers_in_actions) == 1);
+}
+
 TEST_CASE("ZeRO++ is stage 3 with what it adds, each of which stands alone as well, in groups of a machine") {
   const auto read = [](const std::string& data, const std::string& pipeline = "1") {
     return describe(read_text(scenario_text("cluster: {machine: dgx-h100, nodes: 2}\nlayout: {pipeline: " + pipeline +

@@ -24,6 +24,7 @@ struct Rule {
   bool by_block = false;
   bool each_microbatch = false;
   int shard = 1;  // of hsdp
+  int prefetch = 1;
 };
 
 constexpr std::array once_a_step{Rule{Sharding::zero1}, Rule{Sharding::zero2}, Rule{Sharding::fsdp},
@@ -36,6 +37,7 @@ Plan shared_out(Plan plan, const Rule& rule, bool beside) {
   data.sharding = rule.sharding;
   data.reshard_after_forward = rule.by_block;
   data.reduces_each_microbatch = rule.each_microbatch;
+  data.prefetch = rule.prefetch;
   data.shard = rule.shard;
   data.replicate = rule.sharding == Sharding::hsdp ? data.degree / rule.shard : 1;
   plan.software.data_overlap = beside;
@@ -101,7 +103,7 @@ void require_passed(const Plan& plan, const Outcome& run) {
 void require_as_on_hosts(const Plan& plan, const Rule& rule, bool beside) {
   const Plan parts = shared_out(plan, rule, beside);
   INFO(parts.name << ", " << describe(parts.layout) << ", by block " << rule.by_block << ", each microbatch "
-                  << rule.each_microbatch << ", beside " << beside);
+                  << rule.each_microbatch << ", beside " << beside << ", " << rule.prefetch << " ahead");
   const Outcome there = over_nccl(parts);
   const Outcome here = on_hosts(parts);
   require_same_bits(there, here);
@@ -150,6 +152,19 @@ TEST_CASE("so do stages of a pipeline, tensor groups, what is made again, bf16 a
   tuned.training.lora = Lora{.rank = 3, .alpha = 6, .targets = {LoraTarget::query, LoraTarget::value}};
   require_as_on_hosts(tuned, by_block, true);
   require_as_on_hosts(tuned, {Sharding::fsdp}, false);
+  require_clean(fake);
+}
+
+TEST_CASE("however far ahead blocks are gathered over NCCL, the bits and the bytes are those of hosts") {
+  const FakeNccl fake;
+  for (const int prefetch : {0, 2, 3}) {
+    const Rule rule{Sharding::fsdp, true, true, 1, prefetch};
+    require_as_on_hosts(test::training_plan({.model = test::gpt2(3, true), .microbatches = 2, .data = 2}), rule, true);
+    require_as_on_hosts(
+        test::training_plan(
+            {.model = test::gpt2(4, true), .schedule = "zb-h1", .ranks = 2, .microbatches = 2, .data = 2}),
+        rule, true);
+  }
   require_clean(fake);
 }
 

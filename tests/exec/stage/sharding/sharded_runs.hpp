@@ -23,6 +23,7 @@ struct Rule {
   bool each_microbatch = false;
   bool beside = true;
   int shard = 1;  // of hsdp
+  int prefetch = 1;
 };
 
 inline Plan sharded(Plan plan, const Rule& rule) {
@@ -30,6 +31,7 @@ inline Plan sharded(Plan plan, const Rule& rule) {
   data.sharding = rule.sharding;
   data.reshard_after_forward = rule.by_block;
   data.reduces_each_microbatch = rule.each_microbatch;
+  data.prefetch = rule.prefetch;
   data.shard = rule.shard;
   data.replicate = rule.sharding == Sharding::hsdp ? data.degree / rule.shard : 1;
   plan.software.data_overlap = rule.beside;

@@ -74,6 +74,19 @@ TEST_CASE("under every rule of sharing out a rank needs the memory that is predi
   }
 }
 
+// Three ahead: two blocks' gradients are under way.
+TEST_CASE("however far ahead blocks are gathered a rank needs the memory that is predicted, within 5%") {
+  const std::string precision = GENERATE("fp32", "bf16");
+  const std::string prefetch = ", prefetch: " + GENERATE(std::string("0"), "2", "3");
+  require_predicted_memory({over_four(at_use("fsdp") + prefetch), ""}, precision, true);
+  require_predicted_memory({over_four("{kind: hsdp, shard: 2, replicate: 2}" + prefetch), ""}, precision, true);
+  require_predicted_memory({over_four(at_use("zero3, quantized_weights: true, secondary_shard: 2") + prefetch), ""},
+                           precision, true);
+  for (const std::string schedule : {"1f1b", "zb-h1"}) {
+    require_predicted_memory({in_stages(at_use("fsdp") + prefetch), "", schedule}, precision, true);
+  }
+}
+
 TEST_CASE("with every part of ZeRO++ a rank needs the memory that is predicted, within 5%") {
   const std::string precision = GENERATE("fp32", "bf16");
   const bool overlap = GENERATE(false, true);

@@ -269,12 +269,15 @@ struct Rule {
   Sharding sharding;
   bool by_block = false;
   bool each_microbatch = false;
+  int prefetch = 1;
 };
 constexpr std::array rules{Rule{Sharding::zero1},
                            Rule{Sharding::zero2, false, true},
                            Rule{Sharding::fsdp},
                            Rule{Sharding::fsdp, true},
                            Rule{Sharding::fsdp, true, true},
+                           Rule{Sharding::fsdp, true, true, 0},
+                           Rule{Sharding::fsdp, true, true, 3},
                            Rule{Sharding::fsdp, false, true},
                            Rule{Sharding::hsdp, true, true},
                            Rule{Sharding::hsdp}};
@@ -284,6 +287,7 @@ Plan shared_out(Plan plan, const Rule& rule) {
   data.sharding = rule.sharding;
   data.reshard_after_forward = rule.by_block;
   data.reduces_each_microbatch = rule.each_microbatch;
+  data.prefetch = rule.prefetch;
   if (rule.sharding == Sharding::hsdp) data.shard = data.replicate = 2;
   return plan;
 }
