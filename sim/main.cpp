@@ -21,6 +21,7 @@ int main(int argc, char** argv) {
     sim::add_plan(program, body);
     sim::add_simulate(program, body);
     sim::add_schedule(program, body);
+    sim::add_layout(program, body);
     sim::add_diff(program, body);
     sim::add_validate(program, body);
     sim::add_fit(program, body);

@@ -5,6 +5,8 @@
 
 #include "common/base/error.hpp"
 #include "common/block_cost/block_costs.hpp"
+#include "common/block_cost/gathered.hpp"
+#include "common/block_cost/group_placement.hpp"
 #include "common/block_cost/offloaded.hpp"
 #include "common/program/program_memory.hpp"
 #include "common/program/program_time.hpp"
@@ -117,6 +119,18 @@ Seconds optimizer_time(ParameterShare parameters, const Scenario& scenario, cons
   return streaming_time(device, bytes);
 }
 
+// Of a grid, which gathers operands and scatters results of each product: of I there is the output's gradient too.
+void hold_gathered(ComputeCost& cost, const PlacedBlock& placed, ElementType precision, Bytes boundary,
+                   const Working& largest) {
+  const Gathered more = gathered(placed, precision);
+  cost.kept_bytes += more.kept;
+  cost.kept_for_weight_bytes += more.kept_for_weight;
+  cost.forward_workspace_bytes = boundary + more.in_forward + whole(largest.forward);
+  cost.input_gradient_workspace_bytes =
+      std::int64_t{2} * boundary + more.in_input_gradient + whole(largest.input_gradient);
+  cost.weight_gradient_workspace_bytes = Bytes{fp32_bytes * more.weight_gradient} + more.inputs_for_weight;
+}
+
 // What of a block's times and bytes a recompute inside the backward changes.
 void redo_inside_backward(ComputeCost& cost, const Scenario& scenario, Seconds redone, Bytes kept_of_redone) {
   if (scenario.training.recompute.mode != RecomputeMode::selective) return;
@@ -187,6 +201,15 @@ ParameterShare share_of_rank(const BlockWork& work, const Scenario& scenario) {
   return share_of(weights_of_rank(work, scenario), state_shards(scenario.layout));
 }
 
+void set_tensor_gradients(ComputeCost& cost, const BlockProgram& program, const TensorLayout& tensor) {
+  if (!is_grid(tensor)) {
+    cost.tensor_gradient_bytes = whole(summed_once(program, tensor.degree));
+    return;
+  }
+  cost.grid_sums.clear();
+  for (const StepMove& move : program.once) add_to(cost.grid_sums, {.over = move.over, .bytes = whole(move.bytes)});
+}
+
 namespace {
 
 // Elements as ParameterShare counts them, w and g the bytes of a weight and of a gradient.
@@ -245,8 +268,7 @@ ComputeCost analytic_cost(const BlockWork& work, const Scenario& scenario, Slice
   const Training& training = scenario.training;
   const Machine machine = machine_in_training(scenario);
   const KernelContext context = kernel_context(scenario, slice);
-  const GroupPlacement group = tensor_placement(scenario.layout, scenario.cluster);
-  const PhaseTimes times = phase_times(program, machine, group);
+  const PhaseTimes times = phase_times(program, machine, tensor_groups(scenario.layout, scenario.cluster));
   const ProgramMemory memory = program_memory(program);
   const Working largest =
       largest_working(shapes.made.empty() ? program.kept : kept_values(shapes.made, context, shapes.placed));
@@ -263,7 +285,7 @@ ComputeCost analytic_cost(const BlockWork& work, const Scenario& scenario, Slice
   ComputeCost cost;
   const ParameterShare parameters = share_of_rank(work, scenario);
   set_states(cost, parameters, scenario);
-  cost.tensor_gradient_bytes = whole(summed_once(program, scenario.layout.tensor.degree));
+  set_tensor_gradients(cost, program, scenario.layout.tensor);
   cost.forward = times.forward;
   cost.input_gradient = times.input_gradient;
   cost.weight_gradient = times.weight_gradient + table_gradient_time(shapes, scenario, machine.device);
@@ -278,6 +300,7 @@ ComputeCost analytic_cost(const BlockWork& work, const Scenario& scenario, Slice
   const bool narrow = context.framework_on_host && training.precision != ElementType::fp32;
   const std::int64_t of_element = fp32_bytes + (narrow ? element_bytes(training.precision) : 0);
   cost.weight_gradient_workspace_bytes = Bytes{of_element * largest_parameter} + gathered_for_weight(shapes, training);
+  if (has_grid(shapes.placed.mesh)) hold_gathered(cost, shapes.placed, training.precision, boundary, largest);
   redo_inside_backward(cost, scenario, times.redone, whole(memory.redone));
   cost.optimizer = optimizer_time(parameters, scenario, machine.device);
   return cost;

@@ -32,6 +32,9 @@ struct WeightOfRank {
 // The same of the scenario's layout, with all that its ranks share out.
 [[nodiscard]] ParameterShare share_of_rank(const BlockWork& work, const Scenario& scenario);
 
+// What its tensor ranks have summands of, added up once a step.
+void set_tensor_gradients(ComputeCost& cost, const BlockProgram& program, const TensorLayout& tensor);
+
 // Of the scenario's training and gradients; what is gathered, reduced and kept where its layout shares states,
 // gradients or weights out.
 void set_states(ComputeCost& cost, ParameterShare parameters, const Scenario& scenario);

@@ -9,6 +9,7 @@
 #include "common/base/error.hpp"
 #include "common/block_cost/analytic_cost.hpp"
 #include "common/block_cost/block_work.hpp"
+#include "common/block_cost/group_placement.hpp"
 #include "common/block_cost/handed_on.hpp"
 #include "common/cost/profile_noise.hpp"
 #include "common/model/first_equal.hpp"
@@ -62,43 +63,7 @@ bool redoes_every_layer_inside(const Training& training, const Software& softwar
 
 Bytes boundary_of_rank(const Scenario& scenario) {
   const Bytes boundary = bytes(boundary_manifest(scenario.model, scenario.training));
-  return divides_tokens(scenario.layout.tensor) ? boundary / scenario.layout.tensor.degree : boundary;
-}
-
-namespace {
-
-// Ranks of a stage's group on a machine, of those that it stands on the least.
-int fewest_of_stage(const Layout& layout, MeshAxis axis, int devices, int stage) {
-  std::map<int, int> members;  // by machine
-  for (const int rank : group(layout, first_rank(layout, stage), axis)) ++members[machine_of(rank, devices)];
-  int fewest = degree(as_all(layout, stage), axis);
-  for (const auto& [machine, count] : members) fewest = std::min(fewest, count);
-  return fewest;
-}
-
-}  // namespace
-
-GroupPlacement placement(const Layout& layout, MeshAxis axis, const Cluster& cluster, Together together, int stage) {
-  const int devices = cluster.machine.devices;
-  const GroupLinks links = group_links(layout, axis, cluster, together, stage);
-  GroupPlacement placed{.ranks = degree(as_all(layout, stage), axis),
-                        .per_machine = has_stage_data(layout) ? fewest_of_stage(layout, axis, devices, stage)
-                                                              : fewest_on_a_machine(layout, axis, devices),
-                        .ranks_per_nic = links.ranks_per_nic,
-                        .uplink_passes = links.uplink_passes};
-  const auto limit = [&](BytesPerSecond bandwidth, double passes) {
-    if (passes <= 0) return;
-    const BytesPerSecond each = bandwidth / passes;
-    placed.border = placed.border.value > 0 ? std::min(placed.border, each) : each;
-  };
-  limit(leaf_bandwidth(cluster), links.leaf_passes);
-  limit(cluster.between_sites.bandwidth.value, links.site_passes);
-  if (links.site_passes > 0) placed.step_latency = cluster.between_sites.latency.value;
-  return placed;
-}
-
-GroupPlacement tensor_placement(const Layout& layout, const Cluster& cluster) {
-  return placement(layout, MeshAxis::tensor, cluster, Together::all_stages);
+  return divides_hidden_states(scenario.layout.tensor) ? boundary / scenario.layout.tensor.degree : boundary;
 }
 
 namespace {
@@ -185,10 +150,10 @@ SlicePart part_by_flops(SlicePart part, const SlicePart& whole) {
 ComputeCost with_collectives(ComputeCost cost, const Scenario& scenario, std::size_t block, Slice slice) {
   if (scenario.layout.tensor.degree == 1) return cost;
   BlockProgram program = without_overlap(program_of_block(scenario, block, slice));
-  cost.tensor_gradient_bytes = {std::llround(summed_once(program, scenario.layout.tensor.degree))};
+  set_tensor_gradients(cost, program, scenario.layout.tensor);
   std::erase_if(program.steps, [](const ProgramStep& step) { return step.kind != StepKind::move; });
-  const GroupPlacement group = tensor_placement(scenario.layout, scenario.cluster);
-  const PhaseTimes times = phase_times(program, machine_in_training(scenario), group);
+  const TensorGroups groups = tensor_groups(scenario.layout, scenario.cluster);
+  const PhaseTimes times = phase_times(program, machine_in_training(scenario), groups);
   cost.forward += times.forward;
   cost.input_gradient += times.input_gradient;
   cost.weight_gradient += times.weight_gradient;

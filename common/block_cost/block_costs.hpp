@@ -30,7 +30,9 @@ namespace plumb {
 // gradient in fp32 before it is added (on hosts also as the 16-bit product that it is a copy of), and the largest value
 // that it gathers.
 // Of a block that a tensor group shares out these are as large as what its moves have on either side, and of I there
-// are two more where several products give back one gradient: their sum, and the copy of it that is moved.
+// are two more where several products give back one gradient: their sum, and the copy of it that is moved. Of a grid
+// they have all that one product gathers and makes at once, and what F's gathered operands hold until I or W counts as
+// kept (common/block_cost/gathered.hpp).
 //
 // With LoRA as common/model/lora.hpp says; of a frozen tied table too there is no gradient.
 //
@@ -72,21 +74,9 @@ inline constexpr std::string_view measured_provenance = "profile of";  // how th
 // see recomputes_by_action; of some layers, see layers_redone_inside.
 [[nodiscard]] bool redoes_every_layer_inside(const Training& training, const Software& software);
 
-// Hidden states of one microbatch, as one rank holds them between layers: of a tensor group with sequence parallelism
-// its part.
+// Hidden states of one microbatch, as one rank holds them between layers: of a tensor group with sequence parallelism,
+// and of a grid, its part.
 [[nodiscard]] Bytes boundary_of_rank(const Scenario& scenario);
-
-// Where the groups on this axis stand, by the one that is placed worst: where some of them cross the border of a
-// machine and others do not, all have the cost of those that do, for which the others wait. And what they share with
-// the other groups that run together. With data degrees by stage the group of that stage; where machines have different
-// numbers of its ranks, as if all had as few as any.
-[[nodiscard]] GroupPlacement placement(const Layout& layout, MeshAxis axis, const Cluster& cluster,
-                                       Together together = Together::one_stage, int stage = 0);
-
-// Where the tensor groups stand, of a layout without data degrees by stage. Those of other stages that share ports with
-// a group count as if all ran at once, an upper bound: in a full pipeline all stages work, and what they share is
-// taken for as long as the longest of them.
-[[nodiscard]] GroupPlacement tensor_placement(const Layout& layout, const Cluster& cluster);
 
 // Elements of a block's parameters on one rank.
 struct ParameterShare {

@@ -52,6 +52,7 @@ void add(ComputeCost& sum, const ComputeCost& block) {
   sum.parameter_bytes += block.parameter_bytes;
   sum.gradient_bytes += block.gradient_bytes;
   sum.tensor_gradient_bytes += block.tensor_gradient_bytes;
+  for (const TensorSum& more : block.grid_sums) add_to(sum.grid_sums, more);
   sum.second_gradient_bytes += block.second_gradient_bytes;
   sum.optimizer_bytes += block.optimizer_bytes;
   sum.data_moves += block.data_moves;

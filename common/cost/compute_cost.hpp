@@ -9,11 +9,11 @@
 #include "common/base/units.hpp"
 #include "common/cost/data_moves.hpp"
 #include "common/cost/host_moves.hpp"
+#include "common/cost/tensor_sums.hpp"
 
 namespace plumb {
 
-enum class Optimizer : std::uint8_t { sgd, adam };  // adam: AdamW
-
+enum class Optimizer : std::uint8_t { sgd, adam };                // adam: AdamW
 [[nodiscard]] const std::vector<std::string>& optimizer_names();  // by value, as in scenarios and files
 
 // Of one microbatch, or of one slice of its sequences.
@@ -62,7 +62,8 @@ struct ComputeCost {
   Bytes gathered_bytes = {};  // of these, what is gathered then
   Bytes gradient_bytes = {};
   Bytes tensor_gradient_bytes = {};  // of these, what ranks of a tensor group have summands of: added up once per step
-  Bytes second_gradient_bytes = {};  // of these, a tied table's second gradient, which the rank adds to the first
+  std::vector<TensorSum> grid_sums = {};  // the same of a grid's ranks
+  Bytes second_gradient_bytes = {};       // of these, a tied table's second gradient, which the rank adds to the first
   Bytes optimizer_bytes = {};
   // Of one microbatch, alive between its actions: a block's input is its own, its output the next one's.
   Bytes kept_bytes = {};             // after F, until I
@@ -100,7 +101,6 @@ struct ComputeCost {
 
 // Of the actions with this number, which counts slices where a schedule cuts sequences.
 [[nodiscard]] ActionTimes times_of(const ComputeCost& cost, int microbatch);
-
 [[nodiscard]] SliceBytes bytes_of(const ComputeCost& cost, int microbatch);
 void set_bytes(ComputeCost& cost, const SliceBytes& bytes);  // of its actions without a number
 

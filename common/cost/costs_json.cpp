@@ -29,6 +29,15 @@ static void fields(Archive& archive, SliceBytes& x) {
   archive.unless_usual("gradients_left_bytes", x.gradients_left);
 }
 
+// The axes of a grid: 1 column, 2 row, 4 depth, or a sum of these.
+template <class Archive>
+static void fields(Archive& archive, TensorSum& x) {
+  int axes = x.over.bits;
+  archive("axes", axes);
+  x.over.bits = static_cast<std::uint16_t>(axes);
+  archive("bytes", x.bytes);
+}
+
 template <class Archive>
 static void fields(Archive& archive, DataWaits& x) {
   archive("forward_s", x.forward);
@@ -115,6 +124,7 @@ static void fields(Archive& archive, ComputeCost& x) {
   // Keys that only stages have whose gradients tensor parallelism adds up, that hold a tied table twice, or whose
   // states are shared out, or of which something is offloaded.
   archive.unless_usual("tensor_gradient_bytes", x.tensor_gradient_bytes);
+  archive.unless_usual("grid_sums", x.grid_sums);
   archive.unless_usual("second_gradient_bytes", x.second_gradient_bytes);
   archive.unless_usual("gathered_bytes", x.gathered_bytes);
   archive.unless_usual("weight_gathering_s", x.weight_gathering);
@@ -204,6 +214,11 @@ void require_amounts_of_cost(const JsonValue& cost) {
   for (const char* key :
        {"tensor_gradient_bytes", "second_gradient_bytes", "gathered_bytes", "backward_workspace_bytes"}) {
     if (cost.find(key)) require_amounts(cost, {key});
+  }
+  const auto sums = cost.find("grid_sums");
+  for (std::size_t i = 0; sums && i < sums->size(); ++i) {
+    (void)(*sums)[i].at("axes").integer(1, 7);
+    require_amounts((*sums)[i], {"bytes"});
   }
   const auto second = cost.find("second_gradient_bytes");
   if (second && second->bytes() > cost.at("gradient_bytes").bytes()) second->fail("must be a part of gradient_bytes");

@@ -71,10 +71,10 @@ struct Software {
 // Whether a rank of a tensor group sends its part of a message alone, of hidden states that are divided already or that
 // the software scatters; and whether the others' parts are gathered from their tensor group on arrival.
 [[nodiscard]] inline bool sends_parts(const Software& software, const TensorLayout& tensor) {
-  return tensor.sequence_parallel || software.scattered_messages;
+  return tensor.sequence_parallel || is_grid(tensor) || software.scattered_messages;
 }
 [[nodiscard]] inline bool gathers_messages(const Software& software, const TensorLayout& tensor) {
-  return software.scattered_messages && tensor.degree > 1 && !tensor.sequence_parallel;
+  return software.scattered_messages && tensor.degree > 1 && !tensor.sequence_parallel && !is_grid(tensor);
 }
 
 // The files that plumb ships, by name.

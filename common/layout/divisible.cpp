@@ -4,6 +4,7 @@
 #include <variant>
 
 #include "common/base/error.hpp"
+#include "common/layout/tensor_grid.hpp"
 
 namespace plumb {
 void require_divides(int tensor_degree, std::int64_t shape, const char* name) {
@@ -57,6 +58,7 @@ class Divisor {
 
 void require_divisible(const Model& model, const Layout& layout) {
   if (layout.tensor.degree == 1) return;
+  if (is_grid(layout.tensor)) return require_divided_by_grid(model, layout.tensor);
   const Divisor divisor(layout.tensor.degree);
   divisor.require(model.hidden, "hidden channels");
   for (const Layer& layer : model.layers) {

@@ -11,7 +11,8 @@ namespace plumb {
 
 // Throws InputError (where = "layout") that names the first shape that the tensor degree does not divide: heads,
 // kv_heads (which the degree may be a multiple of, too: several ranks then have the same head) and a recurrence's
-// heads, hidden, the width of an MLP or of an expert. Costs of such a layout would count parts of heads.
+// heads, hidden, the width of an MLP or of an expert. Costs of such a layout would count parts of heads. Of a grid as
+// require_divided_by_grid of common/layout/tensor_grid.hpp says.
 void require_divisible(const Model& model, const Layout& layout);
 
 // Throws the same for one shape, such as 8 "heads".

@@ -5,6 +5,7 @@
 
 #include "common/base/error.hpp"
 #include "common/layout/sharding.hpp"
+#include "common/layout/tensor_grid.hpp"
 
 namespace plumb {
 namespace {
@@ -106,6 +107,7 @@ void require_consistent(const Layout& layout) {
   (void)as_ranks(rank_product(layout));
   require_stage_data(layout);
   require_consistent_sharding(layout);
+  require_grid(layout);
 }
 
 int ranks(const Layout& layout) {
@@ -234,6 +236,13 @@ std::vector<int> in_other_groups(const Layout& layout, int rank, int count) {
   return found;
 }
 
+// Of a grid.
+std::string kind_and_depth(const TensorLayout& tensor) {
+  if (!is_grid(tensor)) return "";
+  const std::string depth = tensor.depth > 1 ? "·depth" + std::to_string(tensor.depth) : "";
+  return "·" + tensor_kind_names().at(static_cast<std::size_t>(tensor.kind)) + depth;
+}
+
 std::string zero_plus_plus(const DataLayout& data) {
   std::string text = data.quantized_weights ? "·qwZ" : "";
   if (data.secondary_shard > 0) text += "·hpZ" + std::to_string(data.secondary_shard);
@@ -289,6 +298,7 @@ std::string describe(const Layout& layout) {
     } else {
       text += std::to_string(degree(layout, axis));
     }
+    if (axis == MeshAxis::tensor) text += kind_and_depth(layout.tensor);
   }
   if (state_shards(layout) > 1) text += "·" + name_of(layout.data.sharding);
   if (state_shards(layout) > 1 && layout.data.sharding == Sharding::hsdp) {

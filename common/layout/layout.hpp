@@ -27,9 +27,17 @@ struct TensorLayout {
   bool operator==(const TensorLayout&) const = default;
 };
 
+// On a grid (2d, 2.5d) or a cube (3d) of ranks, perhaps of one.
+[[nodiscard]] constexpr bool is_grid(const TensorLayout& tensor) { return tensor.kind != TensorKind::one_d; }
+
 // Between the divided parts each rank has its part of the tokens (arXiv 2205.05198).
 [[nodiscard]] constexpr bool divides_tokens(const TensorLayout& tensor) {
   return tensor.sequence_parallel && tensor.degree > 1;
+}
+
+// Between blocks each rank has its part of the hidden states alone: of tokens, or of sequences and channels.
+[[nodiscard]] constexpr bool divides_hidden_states(const TensorLayout& tensor) {
+  return divides_tokens(tensor) || (is_grid(tensor) && tensor.degree > 1);
 }
 
 struct DataLayout {
@@ -140,7 +148,8 @@ using MeshCoordinates = std::array<int, 5>;
 [[nodiscard]] std::vector<int> inside_group(const Layout& layout, int rank);
 [[nodiscard]] std::vector<int> across_group(const Layout& layout, int rank);
 
-// "pp8·tp4·dp2" with the degrees above one, "pp2·dp15-1" with those by stage, "dp8·zero1" where states are shared out,
+// "pp8·tp4·dp2" with the degrees above one, "tp4·2d" and "tp8·2.5d·depth2" of grids, "pp2·dp15-1" with those by stage,
+// "dp8·zero1" where states are shared out,
 // "dp8·hsdp4x2" with HSDP's own two degrees, "dp8·zero3·qwZ·hpZ4·qgZ4" with what there is of ZeRO++, "single" if there
 // is none.
 [[nodiscard]] std::string describe(const Layout& layout);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "common/layout/tensor_grid.hpp"
+
 namespace plumb {
 namespace {
 
@@ -72,10 +74,11 @@ std::vector<Layout> layouts_of(const LayoutSpace& space, int ranks) {
   std::vector<Layout> layouts;
   Layout layout = space.base;
   for (const int tensor : allowed(space.tensor)) {
+    layout.tensor.degree = tensor;
+    if (is_grid(layout.tensor) && !find_grid(layout.tensor)) continue;
     for (const int pipeline : allowed(space.pipeline)) {
       for (const int data : allowed(space.data)) {
         if (std::int64_t{tensor} * pipeline * data * others != ranks) continue;
-        layout.tensor.degree = tensor;
         layout.pipeline = pipeline;
         layout.data.degree = data;
         for (const bool flag : tensor > 1 ? space.sequence_parallel : without) {

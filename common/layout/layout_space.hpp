@@ -21,7 +21,8 @@ struct LayoutSpace {
 // Every layout of the space whose degrees multiply to `ranks`, each once: by tensor degree, then pipeline, then data,
 // each in the order that the space gives, ascending where it is any; then sequence parallelism, then order. A tensor
 // degree of one has no sequence parallelism, and orders that nest the axes above one alike are the same mesh: the first
-// stands for all. Of any orders the first has tensor innermost, then data, then pipeline. Empty: there is none.
+// stands for all. Of a grid only degrees that make one. Of any orders the first has tensor innermost, then data, then
+// pipeline. Empty: there is none.
 [[nodiscard]] std::vector<Layout> layouts_of(const LayoutSpace& space, int ranks);
 
 }  // namespace plumb

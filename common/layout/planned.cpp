@@ -7,21 +7,10 @@ PlannedKey planned(std::vector<std::string> path, const std::string& what, const
   return {.path = std::move(path), .problem = what + " is planned and not built yet", .hint = "built: " + instead};
 }
 
-std::string name_in(const std::vector<std::string>& names, auto value) {
-  return names.at(static_cast<std::size_t>(value));
-}
-
 }  // namespace
 
 std::optional<PlannedKey> planned_key(const Layout& layout) {
   const TensorLayout& tensor = layout.tensor;
-  if (tensor.kind != TensorKind::one_d) {
-    return planned({"tensor", "kind"}, "tensor parallelism of kind " + name_in(tensor_kind_names(), tensor.kind),
-                   "kind: 1d");
-  }
-  if (tensor.depth != 1) {
-    return planned({"tensor", "depth"}, "tensor parallelism with a depth", "kind: 1d, without a depth");
-  }
   if (tensor.asynchronous) {
     return planned({"tensor", "asynchronous"}, "tensor.asynchronous", "asynchronous: false");
   }

@@ -4,37 +4,20 @@
 #include <stdexcept>
 
 #include "common/base/error.hpp"
+#include "common/layout/tensor_grid.hpp"
 
 namespace plumb {
 namespace {
-
-// The largest q with q² (or q³) · depth = degree; 0: there is none.
-int side_of(int degree, int depth, int dimensions) {
-  for (int q = 1; q * q * depth <= degree; ++q) {
-    const int grid = dimensions == 3 ? q * q * q : q * q * depth;
-    if (grid == degree) return q;
-  }
-  return 0;
-}
 
 void add_tensor(Mesh& mesh, const TensorLayout& tensor) {
   if (tensor.kind == TensorKind::one_d) {
     mesh.axes.push_back({"tensor", tensor.degree});
     return;
   }
-  const bool cube = tensor.kind == TensorKind::three_d;
-  const int depth = tensor.kind == TensorKind::two_and_half_d ? tensor.depth : 1;
-  const int q = side_of(tensor.degree, depth, cube ? 3 : 2);
-  if (q == 0) {
-    const std::string wanted = cube ? "q³ of a 3d layout"
-                               : depth > 1
-                                   ? std::to_string(depth) + "·q² of a 2.5d layout of depth " + std::to_string(depth)
-                                   : "q² of a 2d layout";
-    throw InputError("layout.tensor.degree", "expected " + wanted + ", found " + std::to_string(tensor.degree));
-  }
-  mesh.axes.push_back({"tensor.column", q});
-  mesh.axes.push_back({"tensor.row", q});
-  if (tensor.kind != TensorKind::two_d) mesh.axes.push_back({"tensor.depth", cube ? q : depth});
+  const TensorGrid grid = tensor_grid(tensor);
+  mesh.axes.push_back({"tensor.column", grid.column});
+  mesh.axes.push_back({"tensor.row", grid.row});
+  if (tensor.kind != TensorKind::two_d) mesh.axes.push_back({"tensor.depth", grid.depth});
 }
 
 void add_data(Mesh& mesh, const DataLayout& data) {
@@ -89,6 +72,10 @@ Mesh with_copied_heads(Mesh mesh, int copies) {
   *at = {"tensor.kv", heads};
   mesh.axes.insert(at, {"tensor.copy", copies});
   return mesh;
+}
+
+bool has_grid(const Mesh& mesh) {
+  return std::ranges::find(mesh.axes, "tensor.column", &Mesh::Entry::name) != mesh.axes.end();
 }
 
 Axis axis_of(const Mesh& mesh, std::string_view name) {

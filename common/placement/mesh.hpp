@@ -50,6 +50,9 @@ struct Mesh {
 // (innermost), along which neighbours have the same head, and "tensor.kv". With one copy the mesh as it is.
 [[nodiscard]] Mesh with_copied_heads(Mesh mesh, int copies);
 
+// Whether its tensor group is a grid: of a 2d, 2.5d or 3d layout.
+[[nodiscard]] bool has_grid(const Mesh& mesh);
+
 // Throws std::logic_error for a name that the mesh has not.
 [[nodiscard]] Axis axis_of(const Mesh& mesh, std::string_view name);
 // Those of these names that the mesh has with more than one rank.

@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "common/block_cost/block_costs.hpp"
+#include "common/block_cost/group_placement.hpp"
 #include "common/block_cost/offloaded.hpp"
 #include "common/cost/block_quantisation.hpp"
 #include "common/cost/moves_in_sequence.hpp"

@@ -7,6 +7,7 @@
 #include "common/base/error.hpp"
 #include "common/block_cost/block_costs.hpp"
 #include "common/block_cost/block_work.hpp"
+#include "common/block_cost/group_placement.hpp"
 #include "common/block_cost/offloaded.hpp"
 #include "common/cost/links/pipeline_links.hpp"
 #include "common/cost/links/stage_links.hpp"
@@ -196,8 +197,15 @@ PipelineCosts costs_beside_stages(const Plan& plan, const Scenario& scenario) {
   return costs;
 }
 
+Seconds tensor_sum_time(const ComputeCost& cost, const Machine& machine, const TensorGroups& groups) {
+  if (!cost.grid_sums.empty()) return time_of(cost.grid_sums, machine, groups);
+  if (cost.tensor_gradient_bytes == Bytes{}) return {};
+  return collective_time(machine, Collective::all_reduce, static_cast<double>(cost.tensor_gradient_bytes.value),
+                         groups.all());
+}
+
 StageGroups stage_groups(const Plan& plan, int rank) {
-  return {.tensor = tensor_placement(as_all(plan.layout, rank), plan.cluster),
+  return {.tensor = tensor_groups(as_all(plan.layout, rank), plan.cluster),
           .data = shard_groups(plan.layout, plan.cluster, rank),
           .copies = copies_placement(plan.layout, plan.cluster),
           .reduction = reduction_kind(plan.layout),
@@ -217,10 +225,7 @@ ComputeCost cost_of_stage(const Plan& plan, std::span<const ComputeCost> blocks,
   }
   sum.data_moves.quantised += quantised_once(plan, sum);
   sum.optimizer += more_in_step(plan, blocks);
-  if (sum.tensor_gradient_bytes > Bytes{}) {
-    sum.optimizer += collective_time(plan.cluster.machine, Collective::all_reduce,
-                                     static_cast<double>(sum.tensor_gradient_bytes.value), groups.tensor);
-  }
+  sum.optimizer += tensor_sum_time(sum, plan.cluster.machine, groups.tensor);
   // Every rank has it once; its steps follow one another.
   sum.optimizer += plan.software.step_overhead / static_cast<double>(stages_of_rank(plan.schedule, rank).size());
   return sum;

@@ -8,6 +8,7 @@
 #include "common/cost/collective_time.hpp"
 #include "common/cost/gradient_buckets.hpp"
 #include "common/cost/shard_moves.hpp"
+#include "common/cost/tensor_groups.hpp"
 #include "common/plan/plan.hpp"
 
 namespace plumb {
@@ -61,13 +62,16 @@ void require_stage_data_possible(const Plan& plan, const Scenario& scenario);
 // Where the groups of a pipeline rank's ranks stand: of tensor parallelism, and those that reduce gradients; and what
 // these may hide behind, by stage.
 struct StageGroups {
-  GroupPlacement tensor;
+  TensorGroups tensor;
   ShardGroups data;            // that share one copy of the states
   GroupPlacement copies = {};  // that have the same part in copies of HSDP
   Collective reduction = Collective::all_reduce;
   std::vector<bool> weight_gradient_last = {};
 };
 [[nodiscard]] StageGroups stage_groups(const Plan& plan, int rank);
+
+// What a tensor group's ranks have summands of, added up.
+[[nodiscard]] Seconds tensor_sum_time(const ComputeCost& cost, const Machine& machine, const TensorGroups& groups);
 
 // A plan's costs are these, and of each stage those of its blocks in sequence with what it takes once a step: gradients
 // that ranks of a tensor group have summands of are added up by one all-reduce before the optimizer, as part of it

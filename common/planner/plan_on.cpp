@@ -21,6 +21,7 @@
 #include "common/planner/fastest_split.hpp"
 #include "common/planner/make_plan.hpp"
 #include "common/planner/slice_tokens.hpp"
+#include "common/scenario/grid_refusal.hpp"
 #include "common/schedule/action_index.hpp"
 #include "common/schedule/generators/generators.hpp"
 #include "common/schedule/generators/registry.hpp"
@@ -47,6 +48,9 @@ ScheduleShape schedule_shape(const Scenario& scenario, const PlanChoice& choice)
   if (const auto uneven = uneven_shares(scenario.layout, choice.microbatch)) {
     const std::int64_t least = least_microbatch(scenario.layout);
     throw InputError("layout", *uneven, least > 0 ? "microbatch: " + std::to_string(least) : "other degrees");
+  }
+  if (const auto refusal = grid_refusal(scenario, scenario.layout.tensor, choice.microbatch)) {
+    throw InputError(refusal->where, refusal->problem, refusal->hint);
   }
   require_slices_possible(scenario, choice.schedule);
   if (choice.schedule.slices > 1 &&

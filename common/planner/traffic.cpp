@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/block_cost/block_costs.hpp"
+#include "common/block_cost/group_placement.hpp"
 #include "common/cost/gradient_buckets.hpp"
 #include "common/cost/of_others.hpp"
 #include "common/plan/data_parallel.hpp"
@@ -102,12 +103,12 @@ std::vector<StageMoves> tensor_moves(const Plan& plan, Slice slice) {
   const bool measured = has_measured_costs(plan);
   // Stages of one data degree have their programs in common, and their groups stand alike.
   std::map<const BlockProgram*, std::pair<ProgramTraffic, PhaseTimes>> known;
-  std::map<int, GroupPlacement> groups;
+  std::map<int, TensorGroups> groups;
   for (std::size_t stage = 0; stage < all.size(); ++stage) {
     const int rank = plan.schedule.rank_of_stage[stage];
     const auto [placed, is_first] = groups.try_emplace(data_degree(plan.layout, rank));
-    if (is_first) placed->second = tensor_placement(as_all(plan.layout, rank), plan.cluster);
-    const GroupPlacement& group = placed->second;
+    if (is_first) placed->second = tensor_groups(as_all(plan.layout, rank), plan.cluster);
+    const TensorGroups& group = placed->second;
     for (const ActionKind kind : {ActionKind::forward, ActionKind::recompute, ActionKind::input_gradient,
                                   ActionKind::weight_gradient, ActionKind::backward}) {
       ActionMoves& sum = all[stage][kind];
@@ -131,9 +132,7 @@ std::vector<StageMoves> tensor_moves(const Plan& plan, Slice slice) {
     for (const BlockProgram* program : programs.blocks(static_cast<int>(stage))) {
       once.received += program_traffic(*program).once;
     }
-    const Bytes summands = plan.costs.stages[stage].tensor_gradient_bytes;
-    if (summands == Bytes{}) continue;
-    once.time.on_its_way = collective_time(machine, Collective::all_reduce, static_cast<double>(summands.value), group);
+    once.time.on_its_way = tensor_sum_time(plan.costs.stages[stage], machine, group);
   }
   return all;
 }

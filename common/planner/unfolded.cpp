@@ -10,7 +10,9 @@
 
 #include "common/base/error.hpp"
 #include "common/block_cost/block_costs.hpp"
+#include "common/block_cost/group_placement.hpp"
 #include "common/layout/lane.hpp"
+#include "common/layout/tensor_grid.hpp"
 #include "common/plan/data_parallel.hpp"
 #include "common/plan/plan_costs.hpp"
 #include "common/plan/timeline_head.hpp"
@@ -181,7 +183,15 @@ static void require_known_blocks(const Plan& plan) {
                    "leave --unfold out, or data: {reshard_after_forward: false, reduce: last_microbatch}");
 }
 
+// Unfolded collectives are of a whole tensor group.
+static void require_no_grid(const Layout& layout) {
+  if (!is_grid(layout.tensor) || layout.tensor.degree == 1) return;
+  throw InputError("layout", "--unfold is not built yet for a " + grid_text(layout.tensor),
+                   "leave --unfold out, or kind: 1d");
+}
+
 UnfoldingDetails unfolding_details(const Plan& plan) {
+  require_no_grid(plan.layout);
   require_known_blocks(plan);
   UnfoldingDetails details{.stages = {},
                            .collectives = CollectiveTable(machine_in_training(scenario_of(plan)),

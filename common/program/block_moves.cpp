@@ -87,8 +87,10 @@ BlockMoves::Entry* BlockMoves::entry_of(const Operation& operation) {
   return &entry(site(operation).inputs.front());
 }
 
+bool BlockMoves::overlaps() const { return context_.software.tensor_overlap && !has_grid(placed_.mesh); }
+
 void BlockMoves::beside_input_gradient(const Operation& operation, std::size_t step) {
-  if (!context_.software.tensor_overlap) return;
+  if (!overlaps()) return;
   Entry* const entry = entry_of(operation);
   if (entry == nullptr) return;
   entry->input_gradients.push_back(step);
@@ -96,7 +98,7 @@ void BlockMoves::beside_input_gradient(const Operation& operation, std::size_t s
 }
 
 void BlockMoves::beside_weight_gradient(const Operation& operation, std::size_t step) {
-  if (!context_.software.tensor_overlap) return;
+  if (!overlaps()) return;
   const Entry* const entry = entry_of(operation);
   if (entry == nullptr || entry->reduction == none) return;
   program_.steps[entry->reduction].beside.push_back(step);
@@ -192,6 +194,7 @@ void BlockMoves::pass_sites(std::ptrdiff_t end, bool with_backward) {
   }
 }
 
+// Adapters are of the 1d layout.
 Axes BlockMoves::tensor_axes() const { return set_of(axes_of(placed_.mesh, {"tensor"})); }
 
 StepMove BlockMoves::all_reduce(const std::string& tensor, Role role, double bytes, Axes over) const {

@@ -64,6 +64,8 @@ class BlockMoves {
     const Operation& operation;
   };
 
+  // In the 1d layout; on grids every move is exposed.
+  [[nodiscard]] bool overlaps() const;
   [[nodiscard]] const PlacedSite& site(const Operation& operation) const;
   [[nodiscard]] bool enters(const Operation& operation) const;
   // Null for an operation that begins no divided part.

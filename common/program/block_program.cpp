@@ -134,6 +134,13 @@ class ProgramWriter {
             .spread = ways_of(placed_.mesh, site(operation).kept.front()) / (ways.outputs * ways.tokens)};
   }
 
+  // Among how many ranks a weight's gradient is scattered as it is made: only then is a part of it accumulated.
+  [[nodiscard]] int scattered_ways(const Operation& operation) const {
+    const std::string& weight = site(operation).weights.front().whole.name;
+    const PlacedMove* const move = find_move(placed_, Phase::weight_gradient, Role::weight_gradient, weight);
+    return move == nullptr ? 1 : size(placed_.mesh, move->move.over);
+  }
+
   void add_matmul(const std::string& name, const Operation& operation, std::int64_t all_outputs) {
     const Part part = part_of(operation, all_outputs);
     const auto product = [&](const std::string& suffix, Phase phase, MatmulSizes sizes) {
@@ -153,7 +160,8 @@ class ProgramWriter {
       moves_.beside_input_gradient(operation, at);
     }
     if (operation.tuning.frozen) return;
-    const bool fused = context_.software.fused_weight_gradient;
+    const int scattered = scattered_ways(operation);
+    const bool fused = context_.software.fused_weight_gradient && scattered == 1;
     const auto gradient = static_cast<double>(element_bytes(context_.software.gradients));
     const std::size_t at = product(".weight_gradient", Phase::weight_gradient,
                                    {.m = part.outputs,
@@ -164,7 +172,7 @@ class ProgramWriter {
     moves_.beside_weight_gradient(operation, at);
     if (!fused) {
       stream(name + ".accumulate", Phase::weight_gradient,
-             (element_ + 2 * gradient) * part.matrices * part.outputs * part.inputs);
+             (element_ + 2 * gradient) * part.matrices * part.outputs * part.inputs / scattered);
     }
   }
 
@@ -242,8 +250,9 @@ class ProgramWriter {
   }
 
   void add_streams(const Operation& operation) {
-    const bool whole = operation.kind == OperationKind::lookup;  // every rank of a group looks all tokens up
-    const double part = tokens_ / (whole ? 1 : ways(operation));
+    // Of a look-up every rank makes what it needs of all outputs, whatever part of the vocabulary it has.
+    const bool whole = operation.kind == OperationKind::lookup;
+    const double part = tokens_ / (whole ? ways_of(placed_.mesh, site(operation).outputs.front()) : ways(operation));
     const bool redone = makes_probabilities(operation) && has_backward(operation);
     stream(operation.name, Phase::forward, operation.streamed.forward * part, redone);
     stream(operation.name + ".gradient", Phase::input_gradient, operation.streamed.input_gradient * part);

@@ -31,8 +31,9 @@ struct KernelContext {
 // One block's operations as a layout divides them, with every collective of the placement. With `tensor_overlap` the
 // reduction of an input's gradient runs beside the weight gradients of the matmuls that made it, and what W gathers
 // again beside their input gradients (arXiv 2205.05198, section 4.2.2): in a full backward; where I and W are apart,
-// both wait (Megatron-LM with zero bubble: github.com/sail-sg/zero-bubble-pipeline-parallelism, commit 39f2c186,
-// megatron/core/tensor_parallel/layers.py, `async_op=wgrad_compute`). Of frozen operations what is trained counts.
+// both wait, as all moves of a grid do (Megatron-LM with zero bubble:
+// github.com/sail-sg/zero-bubble-pipeline-parallelism, commit 39f2c186, megatron/core/tensor_parallel/layers.py,
+// `async_op=wgrad_compute`). Of frozen operations what is trained counts.
 [[nodiscard]] BlockProgram block_program(const std::vector<Operation>& operations, const KernelContext& context,
                                          const PlacedBlock& placed);
 

@@ -5,24 +5,24 @@
 
 namespace plumb {
 
-Seconds step_time(const ProgramStep& step, const Machine& machine, const GroupPlacement& group) {
+Seconds step_time(const ProgramStep& step, const Machine& machine, const TensorGroups& groups) {
   switch (step.kind) {
     case StepKind::matmul:
       return matmul_time(machine.device, step.matmul);
     case StepKind::core:
       return core_time(machine.device, step.flops, step.bytes);
     case StepKind::move:
-      return collective_time(machine, step.move.collective, step.move.bytes, group);
+      return collective_time(machine, step.move.collective, step.move.bytes, groups.over(step.move.over));
     default:
       return stream_time(machine.device, step.bytes);
   }
 }
 
-PhaseTimes phase_times(const BlockProgram& program, const Machine& machine, const GroupPlacement& group) {
+PhaseTimes phase_times(const BlockProgram& program, const Machine& machine, const TensorGroups& groups) {
   const std::vector<ProgramStep>& steps = program.steps;
   std::vector<Seconds> times;
   times.reserve(steps.size());
-  for (const ProgramStep& step : steps) times.push_back(step_time(step, machine, group));
+  for (const ProgramStep& step : steps) times.push_back(step_time(step, machine, groups));
   std::array<Seconds, 3> sums;
   std::array<Seconds, 3> moves;
   std::array<int, 3> counts{};

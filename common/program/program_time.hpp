@@ -1,13 +1,13 @@
 // How long the phases of a block's program take on a machine.
 #pragma once
 
-#include "common/cost/collective_time.hpp"
+#include "common/cost/tensor_groups.hpp"
 #include "common/program/step.hpp"
 
 namespace plumb {
 
-// Of one step alone; a move among `group`.
-[[nodiscard]] Seconds step_time(const ProgramStep& step, const Machine& machine, const GroupPlacement& group);
+// Of one step alone; a move among those of `groups` that its axes name.
+[[nodiscard]] Seconds step_time(const ProgramStep& step, const Machine& machine, const TensorGroups& groups);
 
 struct PhaseTimes {
   Seconds forward;
@@ -21,7 +21,7 @@ struct PhaseTimes {
 };
 
 // Sums over the steps, each phase at least what the host needs to launch its kernels.
-[[nodiscard]] PhaseTimes phase_times(const BlockProgram& program, const Machine& machine, const GroupPlacement& group);
+[[nodiscard]] PhaseTimes phase_times(const BlockProgram& program, const Machine& machine, const TensorGroups& groups);
 
 // The same with nothing beside anything: how collectives run around computations that were measured.
 [[nodiscard]] BlockProgram without_overlap(BlockProgram program);

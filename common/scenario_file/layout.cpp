@@ -6,6 +6,7 @@
 #include "common/cluster/machine_ranges.hpp"
 #include "common/layout/layout_space.hpp"
 #include "common/layout/planned.hpp"
+#include "common/layout/tensor_grid.hpp"
 #include "common/scenario_file/blocks.hpp"
 #include "common/scenario_file/shipped.hpp"
 
@@ -88,6 +89,23 @@ void read_sequence_parallel(const YamlValue& value, LayoutBlock& result) {
   }
 }
 
+// At the key that it is about. Of degrees that are open, planning leaves out those that make no grid.
+void require_grid_at(const YamlValue& block, const LayoutBlock& read) {
+  const auto place = [&](const char* key) { return block.find(key).value_or(block); };
+  const TensorLayout& tensor = read.layout.tensor;
+  if (is_grid(tensor) && std::ranges::find(read.sequence_parallel, true) != read.sequence_parallel.end()) {
+    place("sequence_parallel").fail("a " + grid_text(tensor) + " divides hidden states already", "kind: 1d");
+  }
+  Layout alone;
+  alone.tensor = tensor;
+  try {
+    if (!read.tensor.open() || !is_grid(tensor)) require_grid(alone);
+  } catch (const InputError& error) {
+    place(tensor.kind == TensorKind::two_and_half_d || tensor.depth == 1 ? "degree" : "depth")
+        .fail(error.problem(), error.hint());
+  }
+}
+
 void read_tensor(const YamlValue& block, LayoutBlock& result) {
   TensorLayout& tensor = result.layout.tensor;
   result.tensor_place = block;
@@ -113,6 +131,7 @@ void read_tensor(const YamlValue& block, LayoutBlock& result) {
   }
   tensor.sequence_parallel = result.sequence_parallel.front();
   if (const auto flag = block.find("asynchronous")) tensor.asynchronous = flag->boolean();
+  require_grid_at(block, result);
 }
 
 void read_by_stage(const YamlValue& value, LayoutBlock& result) {

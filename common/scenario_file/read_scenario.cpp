@@ -90,6 +90,7 @@ void require_divided_model(const YamlValue& file, const LayoutChoices& choices, 
     require_divisible(model, layout);
   } catch (const InputError& error) {
     const YamlValue place = choices.tensor_place ? *choices.tensor_place : file.require("layout");
+    if (is_grid(layout.tensor)) place.fail(error.problem(), error.hint());
     while (!is_divisible(model, layout)) --layout.tensor.degree;
     place.fail(error.problem(), "a tensor degree of " + std::to_string(layout.tensor.degree));
   }

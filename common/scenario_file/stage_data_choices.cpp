@@ -8,6 +8,7 @@
 
 #include "common/base/error.hpp"
 #include "common/block_cost/block_costs.hpp"
+#include "common/block_cost/group_placement.hpp"
 #include "common/cost/collective_time.hpp"
 #include "common/cost/stage_workspace.hpp"
 #include "common/layout/divisible.hpp"

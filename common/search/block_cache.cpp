@@ -1,6 +1,7 @@
 #include "common/search/block_cache.hpp"
 
 #include "common/block_cost/block_costs.hpp"
+#include "common/block_cost/group_placement.hpp"
 #include "common/layout/shared_ports.hpp"
 #include "common/plan/data_parallel.hpp"
 #include "common/plan/plan_costs.hpp"
@@ -63,13 +64,17 @@ BlockCache::DataKey BlockCache::data_key_of(const Scenario& scenario) {
 
 BlockCache::Key BlockCache::key_of(const Scenario& scenario, const Plan& plan, bool backward_is_split) {
   const Layout& layout = scenario.layout;
-  const GroupPlacement group = tensor_placement(layout, scenario.cluster);
+  const TensorGroups groups = tensor_groups(layout, scenario.cluster);
+  std::vector<Place> along_axes;  // of a grid
+  for (const std::optional<GroupPlacement>& group : groups.by_axes()) {
+    if (group) along_axes.push_back(place_of(*group));
+  }
   const Recompute& recompute = scenario.training.recompute;
   return {data_key_of(scenario),
-          layout.tensor.degree,
+          {layout.tensor.kind, layout.tensor.degree, layout.tensor.depth, along_axes},
           state_shards(layout),
           layout.tensor.sequence_parallel,
-          place_of(group),
+          place_of(groups.all()),
           static_cast<int>(layout.pipeline > 1),
           scenario.training.microbatch,
           recompute.mode,

@@ -5,6 +5,7 @@
 #include "common/base/error.hpp"
 #include "common/layout/divisible.hpp"
 #include "common/layout/message_shares.hpp"
+#include "common/scenario/grid_refusal.hpp"
 
 namespace plumb {
 namespace {
@@ -76,6 +77,7 @@ std::optional<std::string> SearchSpace::refusal(std::int64_t family) const {
     return "microbatch × data degree does not divide the batch of " + std::to_string(scenario_.training.global_batch);
   }
   if (auto uneven = uneven_shares(of.layout, of.microbatch)) return uneven;
+  if (auto refused = grid_refusal(scenario_, of.layout.tensor, of.microbatch)) return std::move(refused->problem);
   if (stages_of(of.schedule, of.layout.pipeline) > most_stages_) {
     return "more stages than the " + std::to_string(scenario_.model.layers.size()) + " layers";
   }

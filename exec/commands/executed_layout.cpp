@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "common/layout/sharding.hpp"
+#include "common/layout/tensor_grid.hpp"
 #include "common/plan/data_parallel.hpp"
 #include "common/plan/plan_costs.hpp"
 #include "exec/stage/supported.hpp"
@@ -113,7 +114,6 @@ bool has_parallel_experts(const Model& model) {
 void require_executed_tensor(const Plan& plan) {
   const TensorLayout& tensor = plan.layout.tensor;
   const std::array all{
-      Missing{tensor.kind != TensorKind::one_d, "a 2d, 2.5d or 3d tensor layout", "tensor: {kind: 1d}"},
       Missing{tensor.asynchronous, "asynchronous tensor parallelism", "tensor: {asynchronous: false}"},
       Missing{plan.training.lora.has_value(), "LoRA with a tensor degree", "tensor: {degree: 1}, or without lora"},
       Missing{plan.model.vision.has_value(), "a model of images with a tensor degree", "tensor: {degree: 1}"},
@@ -147,6 +147,10 @@ void require_executed_layout(const Plan& plan, const SessionOptions& options) {
     throw InputError(
         plan.name, "its layout is " + describe(layout) + ": so far pipelines, data and tensor parallelism are executed",
         "plan with context and expert degrees of 1");
+  }
+  if (is_grid(layout.tensor)) {
+    throw InputError(plan.name, "it has a " + grid_text(layout.tensor) + ": so far those of kind 1d are executed",
+                     "plan with tensor: {kind: 1d}");
   }
   if (layout.tensor.sequence_parallel && layout.tensor.degree == 1) {
     throw InputError(plan.name,

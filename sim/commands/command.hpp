@@ -18,6 +18,7 @@ void add_show(CLI::App& program, Body& body);
 void add_plan(CLI::App& program, Body& body);
 void add_simulate(CLI::App& program, Body& body);
 void add_schedule(CLI::App& program, Body& body);
+void add_layout(CLI::App& program, Body& body);
 void add_diff(CLI::App& program, Body& body);
 void add_validate(CLI::App& program, Body& body);
 void add_fit(CLI::App& program, Body& body);

@@ -4,6 +4,7 @@
 #include <random>
 
 #include "common/block_cost/block_costs.hpp"
+#include "common/block_cost/group_placement.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/plan/layouts.hpp"
 #include "tests/sim/made_up_machine.hpp"

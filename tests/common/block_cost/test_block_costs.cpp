@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 
+#include "common/block_cost/group_placement.hpp"
 #include "common/model/parameters.hpp"
 #include "common/plan/plan.hpp"
 #include "common/planner/make_plan.hpp"

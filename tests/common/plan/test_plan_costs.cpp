@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "common/block_cost/block_costs.hpp"
+#include "common/block_cost/group_placement.hpp"
 #include "common/graph/schedule_graph.hpp"
 #include "common/planner/make_plan.hpp"
 #include "tests/catch.hpp"

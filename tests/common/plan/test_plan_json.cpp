@@ -249,8 +249,18 @@ TEST_CASE("what a scenario may not ask of a layout yet, a plan may not either") 
   refused("context", [](Layout& layout) { layout.context = 2; });
   refused("expert", [](Layout& layout) { layout.expert = 2; });
   refused("tensor.asynchronous", [](Layout& layout) { layout.tensor.asynchronous = true; });
-  refused("tensor.depth", [](Layout& layout) { layout.tensor.depth = 2; });
-  refused("tensor.kind", [](Layout& layout) { layout.tensor.kind = TensorKind::two_d; });
+}
+
+TEST_CASE("a plan's tensor layout is a grid that its degree makes") {
+  const auto refused = [plan = small_plan()](const std::string& part, const TensorLayout& tensor) {
+    Plan changed = plan;
+    changed.layout.tensor = tensor;
+    changed.cluster.ranks = ranks(changed.layout);
+    CHECK_THAT(message_for_plan(to_json(changed)), ContainsSubstring("plan.json:") && ContainsSubstring(part));
+  };
+  refused("has no depth", {.degree = 2, .depth = 2});
+  refused("q² of a 2d", {.degree = 2, .kind = TensorKind::two_d});
+  refused("divides hidden states already", {.degree = 4, .kind = TensorKind::two_d, .sequence_parallel = true});
 }
 
 TEST_CASE("a plan's sharding is one that its rule has and that its schedule allows") {

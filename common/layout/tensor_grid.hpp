@@ -1,0 +1,42 @@
+// The grid of ranks of a 2d, 2.5d or 3d tensor layout, and what it must divide of a model and a microbatch.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "common/layout/layout.hpp"
+#include "common/model/model.hpp"
+
+namespace plumb {
+
+// Ranks along each of its axes, innermost first; all alike in 3d, the first two in 2d and 2.5d.
+struct TensorGrid {
+  int column = 1;
+  int row = 1;
+  int depth = 1;
+  bool operator==(const TensorGrid&) const = default;
+};
+// Of a layout of a kind other than 1d; none: the degree is not q² (2d), depth·q² (2.5d) or q³ (3d).
+[[nodiscard]] std::optional<TensorGrid> find_grid(const TensorLayout& tensor);
+// The same; throws InputError (where = "layout.tensor.degree") where there is none, with the degrees beside it.
+[[nodiscard]] TensorGrid tensor_grid(const TensorLayout& tensor);
+
+// "2d tensor layout", "2.5d tensor layout of depth 2".
+[[nodiscard]] std::string grid_text(const TensorLayout& tensor);
+
+// Throws InputError (where = "layout") for what the kind cannot have: a degree that is no grid, a depth but of 2.5d,
+// sequence parallelism (hidden states are divided already), data degrees by stage.
+void require_grid(const Layout& layout);
+
+// Throws InputError (where = "layout") that names the first shape of the model that the grid does not divide (hidden,
+// heads, kv_heads, columns of an MLP, the vocabulary), or what of the model is not planned in such a layout: anything
+// but softmax attention, dense MLPs, norms, embedding and head, each with a table of its own.
+void require_divided_by_grid(const Model& model, const TensorLayout& tensor);
+
+// Of how many sequences a microbatch must be a multiple: the axes of a grid divide the batch, too.
+[[nodiscard]] std::int64_t sequences_multiple(const TensorLayout& tensor);
+// Why a microbatch on each data-parallel rank cannot be divided so; none: it can.
+[[nodiscard]] std::optional<std::string> undivided_microbatch(const TensorLayout& tensor, std::int64_t microbatch);
+
+}  // namespace plumb

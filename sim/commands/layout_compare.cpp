@@ -1,0 +1,170 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <iostream>
+#include <memory>
+#include <string>
+
+#include "common/base/command_line.hpp"
+#include "common/base/document/json.hpp"
+#include "common/base/program.hpp"
+#include "common/base/text.hpp"
+#include "common/planner/tensor_comparison.hpp"
+#include "common/scenario_file/read_scenario.hpp"
+#include "sim/commands/command.hpp"
+#include "sim/commands/describe.hpp"
+#include "sim/predict.hpp"
+
+namespace plumb::sim {
+namespace {
+
+struct TensorCompareOptions {
+  std::string scenario;
+  std::string engine{path_engine};
+  bool markdown = false;
+  bool json = false;
+};
+
+std::string name_of(const TensorLayout& tensor) {
+  const std::string& kind = tensor_kind_names().at(static_cast<std::size_t>(tensor.kind));
+  if (tensor.kind == TensorKind::two_and_half_d) return fmt::format("{}, depth {}", kind, tensor.depth);
+  return kind + (tensor.sequence_parallel ? ", sp" : "");
+}
+
+Bytes rounded(double bytes) { return {std::llround(bytes)}; }
+
+Json to_json(const ComparedTensor& row) {
+  Json object{{"kind", tensor_kind_names().at(static_cast<std::size_t>(row.tensor.kind))},
+              {"degree", row.tensor.degree},
+              {"depth", row.tensor.depth},
+              {"sequence_parallel", row.tensor.sequence_parallel},
+              {"built", row.best.built},
+              {"reason", row.best.reason}};
+  if (!row.best.hint.empty()) object["hint"] = row.best.hint;
+  if (!row.best.built) return object;
+  object["microbatch"] = row.best.choice.microbatch;
+  object["iteration_s"] = row.best.iteration.value;
+  object["layer"] = {{"forward_bytes", rounded(row.layer.forward).value},
+                     {"input_gradient_bytes", rounded(row.layer.input_gradient).value},
+                     {"weight_gradient_bytes", rounded(row.layer.weight_gradient).value},
+                     {"once_bytes", rounded(row.layer.once).value}};
+  object["tensor_communication_s"] = row.tensor_time.on_its_way.value;
+  object["tensor_exposed_s"] = exposed(row.tensor_time).value;
+  object["exposed_communication_s"] = row.exposed.value;
+  object["peak_bytes"] = row.best.peak_bytes.value;
+  object["fits"] = row.best.fits;
+  return object;
+}
+
+std::vector<std::string> cells_of(const ComparedTensor& row, const ComparedTensor& best) {
+  const double slower = row.best.iteration / best.best.iteration - 1;
+  return {name_of(row.tensor),
+          std::to_string(row.best.choice.microbatch),
+          to_text(rounded(row.layer.forward)),
+          to_text(rounded(row.layer.input_gradient)),
+          to_text(rounded(row.layer.weight_gradient)),
+          to_text(row.best.iteration),
+          &row == &best ? "" : fmt::format("{:+.1f}%", slower * 100),
+          to_text(exposed(row.tensor_time)),
+          to_text(row.exposed),
+          to_text(row.best.peak_bytes) + (row.best.fits ? "" : ", too much")};
+}
+
+const std::vector<std::string>& header() {
+  static const std::vector<std::string> names = {"tensor layout", "microbatch", "F",           "I",       "W",
+                                                 "step",          "to best",    "its exposed", "exposed", "peak"};
+  return names;
+}
+
+std::string reason_text(const ComparedTensor& row) {
+  return row.best.hint.empty() ? row.best.reason : row.best.reason + "; " + row.best.hint;
+}
+
+void print(const std::vector<ComparedTensor>& rows) {
+  Table table{.header = header(), .rows = {}};
+  for (const ComparedTensor& row : rows) {
+    if (row.best.built) table.rows.push_back(cells_of(row, rows.front()));
+  }
+  std::cout << to_text(table, colour_allowed(Stream::out))
+            << "\n  Best first. F, I, W: what a rank receives from its tensor group for one layer and microbatch.\n"
+               "  Its exposed: collectives of the tensor group that no computing hides, in a step; exposed: and all\n"
+               "  other communication. Both are means of the pipeline's ranks.\n";
+  bool first = true;
+  for (const ComparedTensor& row : rows) {
+    if (row.best.built) continue;
+    if (first) std::cout << "\n  Could not be built:\n";
+    first = false;
+    std::cout << fmt::format("  {:<14} {}\n", name_of(row.tensor), reason_text(row));
+  }
+}
+
+void print_markdown(const std::vector<ComparedTensor>& rows) {
+  std::string names = "|";
+  std::string rule = "|";
+  for (const std::string& name : header()) {
+    names += " " + name + " |";
+    rule += name == header().front() ? " --- |" : " --: |";
+  }
+  std::cout << names << '\n' << rule << '\n';
+  for (const ComparedTensor& row : rows) {
+    std::string line = "|";
+    if (row.best.built) {
+      for (const std::string& cell : cells_of(row, rows.front())) line += " " + cell + " |";
+    } else {
+      line += " " + name_of(row.tensor) + " | not built: " + reason_text(row) + " |";
+      for (std::size_t column = 2; column < header().size(); ++column) line += " |";
+    }
+    std::cout << line << '\n';
+  }
+}
+
+// A comparison of nothing is no answer.
+void require_built(const std::vector<ComparedTensor>& rows) {
+  if (rows.front().best.built) return;
+  std::string reasons = "none could be built";
+  for (const ComparedTensor& row : rows) reasons += fmt::format("\n  {}: {}", name_of(row.tensor), reason_text(row));
+  throw InputError("plumb layout compare", reasons);
+}
+
+ExitStatus compare(const TensorCompareOptions& options) {
+  const Scenario scenario = read_scenario(options.scenario);
+  const std::vector<ComparedTensor> rows = compare_tensor_layouts(scenario, find_engine(options.engine));
+  require_built(rows);
+  if (options.json) {
+    Json list = Json::array();
+    for (const ComparedTensor& row : rows) list.push_back(to_json(row));
+    std::cout << to_text(Json{{"layouts", list}});
+  } else if (options.markdown) {
+    print_markdown(rows);
+  } else {
+    std::cout << fmt::format("{}: {} on {} ranks of {}, tensor degree {}, batch {} × {} tokens\nengine {}\n\n",
+                             scenario.name, scenario.model.name, scenario.cluster.ranks, scenario.cluster.machine.name,
+                             scenario.layout.tensor.degree, scenario.training.global_batch, scenario.training.sequence,
+                             engine_text(options.engine));
+    print(rows);
+  }
+  return ExitStatus::done;
+}
+
+}  // namespace
+
+void add_layout(CLI::App& program, Body& body) {
+  CLI::App& command =
+      add_command(program, "layout", "Compares tensor layouts.", "plumb layout compare scenarios/tensor-grids.yaml");
+  command.require_subcommand(1);
+  CLI::App& compare_command =
+      add_command(command, "compare",
+                  "A scenario in each tensor layout that its tensor degree allows (1d, 2d, 2.5d, 3d): what moves, how "
+                  "long a step takes, what it needs.",
+                  "plumb layout compare scenarios/tensor-grids.yaml");
+  const auto options = std::make_shared<TensorCompareOptions>();
+  compare_command.add_option("SCENARIO", options->scenario, "With one layout, whose tensor degree is above one.")
+      ->required();
+  compare_command.add_option("--engine", options->engine, "What predicts, simgrid or path.")->capture_default_str();
+  compare_command.add_flag("--markdown", options->markdown, "Writes the table for documents.");
+  compare_command.add_flag("--json", options->json, "Writes one JSON object to standard output.");
+  compare_command.callback([&body, options] { body = [options] { return compare(*options); }; });
+}
+
+}  // namespace plumb::sim
