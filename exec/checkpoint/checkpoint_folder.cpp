@@ -32,6 +32,15 @@ void remove_whole(const fs::path& path) {
   if (error) throw RunError(path.string(), "could not be removed: " + error.message());
 }
 
+// Throws InputError where the system does not say: what cannot be looked at is not passed over.
+bool has_index(const fs::path& folder) {
+  std::error_code error;
+  const bool there = fs::is_regular_file(folder / index_name, error);
+  if (!error || error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory) return there;
+  throw InputError((folder / index_name).string(), "cannot be looked at: " + error.message(),
+                   "may you read the folders that it is in?");
+}
+
 void require_same_tensors(const Checkpoint& checkpoint, const CheckpointIndex& wanted) {
   const auto fail = [&](const std::string& name, const std::string& problem) {
     throw InputError(checkpoint.folder.string(), fmt::format("is of another model: {} {}", excerpt(name), problem),
@@ -128,7 +137,6 @@ CheckpointFolder look_into(const fs::path& folder) {
   if (!fs::exists(folder, error)) return found;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     const std::string name = entry->path().filename().string();
-    std::error_code none;
     for (const std::string_view ending : {partial, removed}) {
       if (!name.ends_with(ending)) continue;
       const std::string_view before = std::string_view(name).substr(0, name.size() - ending.size());
@@ -136,7 +144,7 @@ CheckpointFolder look_into(const fs::path& folder) {
     }
     const auto step = step_of_checkpoint(name);
     if (!step) continue;
-    (fs::is_regular_file(entry->path() / index_name, none) ? found.steps : found.without_index).push_back(*step);
+    (has_index(entry->path()) ? found.steps : found.without_index).push_back(*step);
   }
   if (error) throw InputError(folder.string(), "cannot be read as a folder of checkpoints: " + error.message());
   std::ranges::sort(found.steps);
@@ -145,8 +153,18 @@ CheckpointFolder look_into(const fs::path& folder) {
   return found;
 }
 
-void remove_leftovers(const fs::path& folder, const CheckpointFolder& found) {
-  for (const std::string& name : found.leftovers) remove_whole(folder / name);
+std::vector<std::string> remove_leftovers(const fs::path& folder, const CheckpointFolder& found) {
+  std::vector<std::string> said;
+  for (const std::string& name : found.leftovers) {
+    try {
+      remove_whole(folder / name);
+      said.push_back(fmt::format("removed {}, which a run has left that was ended", (folder / name).string()));
+    } catch (const RunError& error) {  // of an old checkpoint, in nobody's way
+      if (!name.ends_with(removed)) throw;
+      said.push_back(error.what());
+    }
+  }
+  return said;
 }
 
 CheckpointsByTraining by_training(const fs::path& folder, const std::string& training_id) {
@@ -178,13 +196,13 @@ void keep_newest(const fs::path& folder, std::vector<std::int64_t>& steps, std::
 
 std::optional<Checkpoint> find_checkpoint(const fs::path& from) {
   fs::path folder = from;
-  std::error_code none;
-  if (!fs::is_regular_file(folder / index_name, none)) {
+  if (!has_index(folder)) {
     const CheckpointFolder found = look_into(from);
     if (found.steps.empty()) return std::nullopt;
     folder = from / checkpoint_name(found.steps.back());
   }
   const fs::path index = folder / index_name;
+  std::error_code none;
   if (fs::file_size(index, none) > largest_index && !none) throw InputError(index.string(), "is larger than any index");
   return Checkpoint{.folder = folder, .index = parse_index(read_file(index), index.string())};
 }

@@ -33,8 +33,10 @@ struct CheckpointFolder {
 };
 [[nodiscard]] CheckpointFolder look_into(const std::filesystem::path& folder);
 
-// Removes them.
-void remove_leftovers(const std::filesystem::path& folder, const CheckpointFolder& found);
+// Removes them; a line on each. What is left of an old checkpoint may stay, with the reason in its line: it is never
+// taken. Throws RunError where one that was not written to its end cannot be removed.
+[[nodiscard]] std::vector<std::string> remove_leftovers(const std::filesystem::path& folder,
+                                                        const CheckpointFolder& found);
 
 // A folder's checkpoints by step, ascending: those of a training (CheckpointIndex::training_id), and all others, also
 // those whose index cannot be read. Throws as look_into.

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <set>
 #include <utility>
@@ -120,6 +121,15 @@ void read_block(const WrittenPart& written, std::int64_t begin, std::int64_t end
   }
 }
 
+// Nobody can go on from what is no number, and what is kept in its place could be gone on from.
+void require_finite(const StatePart& part, std::span<const float> values) {
+  if (std::ranges::all_of(values, [](float value) { return std::isfinite(value); })) return;
+  throw RunError(part.weight,
+                 fmt::format("{} has values that are no finite numbers: the training is lost, and not saved any more",
+                             part.kind == StateKind::weight ? "the weight" : "a state of the optimizer"),
+                 "--resume the checkpoint before, with a lower learning rate");
+}
+
 }  // namespace
 
 CheckpointFile write_parts(const fs::path& path, const std::vector<WrittenPart>& parts, const std::atomic<bool>* stop) {
@@ -143,6 +153,7 @@ CheckpointFile write_parts(const fs::path& path, const std::vector<WrittenPart>&
       const std::int64_t end = std::min(all, begin + block_elements);
       const std::span<float> block = std::span(values).first(static_cast<std::size_t>(end - begin));
       read_block(parts[i], begin, end, block);
+      require_finite(parts[i].part, block);
       bytes.resize(block.size() * static_cast<std::size_t>(element_bytes(piece.type)));
       put_values(piece.type, block, bytes);
       piece.checksums.push_back(crc32c(bytes));

@@ -27,7 +27,7 @@ struct WrittenPart {
 };
 
 // Writes them to a file, a block after the other, until `stop` says so, if it is there; what the index is to know of
-// it. Throws as SafetensorsWriter, and RunError where it was stopped: then there is no file.
+// it. Throws as SafetensorsWriter, and RunError where it was stopped or a value is not finite: then there is no file.
 [[nodiscard]] CheckpointFile write_parts(const std::filesystem::path& path, const std::vector<WrittenPart>& parts,
                                          const std::atomic<bool>* stop = nullptr);
 

@@ -169,10 +169,7 @@ void take_folder(CheckpointOptions& options, const Plan& plan, std::ostream& sai
   }
   options.lock = std::make_shared<const FolderLock>(folder);
   const CheckpointFolder found = require_free(folder, first_of(options));
-  remove_leftovers(folder, found);
-  for (const std::string& name : found.leftovers) {
-    said << fmt::format("removed {}, which a run has left that was ended\n", (folder / name).string());
-  }
+  for (const std::string& line : remove_leftovers(folder, found)) said << line << '\n';
   if (options.keep > 0) say_others(options, plan, said);
 }
 

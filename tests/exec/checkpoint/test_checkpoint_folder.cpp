@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <csignal>
+#include <limits>
 
 #include "common/base/files.hpp"
 #include "exec/checkpoint/folder_lock.hpp"
@@ -59,10 +60,31 @@ TEST_CASE("half-written checkpoints are never taken, and their leftovers are kno
   REQUIRE(find_checkpoint(in));
   CHECK(find_checkpoint(in)->index.step == 7);
   CHECK(find_checkpoint(in / "step-000003")->index.step == 3);
-  remove_leftovers(in, found);
+  CHECK(remove_leftovers(in, found).size() == 3);
   CHECK(look_into(in).leftovers.empty());
   CHECK(fs::exists(in / "mine.partial"));
   CHECK_THROWS_AS(find_checkpoint(folder.write("file", "text")), InputError);
+}
+
+TEST_CASE("what is left of an old checkpoint and cannot be removed is said, what is half-written and cannot ends the run") {
+  const TemporaryFolder folder;
+  const std::string longer_than_any(300, 'x');
+  const std::vector<std::string> said = remove_leftovers(folder / "", {.leftovers = {longer_than_any + ".removed"}});
+  REQUIRE(said.size() == 1);
+  CHECK_THAT(said.front(), ContainsSubstring(".removed: could not be removed: "));
+  CHECK_THROWS_AS(remove_leftovers(folder / "", {.leftovers = {longer_than_any + ".partial"}}), RunError);
+}
+
+TEST_CASE("a checkpoint whose index cannot be looked at is not passed over") {
+  const TemporaryFolder folder;
+  const fs::path in = folder / "saved";
+  save_here(in, {1});
+  fs::create_directory(in / "step-000002");
+  fs::create_symlink(index_name, in / "step-000002" / index_name);  // to itself, which no user may follow
+  const auto said = ContainsSubstring("step-000002/index.json: cannot be looked at: ");
+  CHECK_THROWS_WITH(look_into(in), said);
+  CHECK_THROWS_WITH(find_checkpoint(in), said);
+  CHECK_THROWS_WITH(find_checkpoint(in / "step-000002"), said);
 }
 
 TEST_CASE("the newest are kept, and what cannot be written leaves the ones before it as they are") {
@@ -139,6 +161,19 @@ TEST_CASE("a file that is stopped while it is written is gone") {
   CHECK_THROWS_WITH(write_parts(file, {part}, &stop), ContainsSubstring("the run was stopped"));
   CHECK_FALSE(fs::exists(file));
   CHECK(write_parts(file, {part}).pieces.size() == 1);
+}
+
+TEST_CASE("what is no finite number is not saved, and the checkpoints before it stay, though only the newest is kept") {
+  const TemporaryFolder folder;
+  const fs::path in = folder / "saved";
+  save_here(in, {1}, 1);
+  const CheckpointIndex index = index_of(small_plan(), "");
+  const float lost = GENERATE(std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity());
+  States states = drawn_states(index);
+  states.begin()->second.back() = lost;
+  CHECK_THROWS_WITH(save_run(1, index, all_of, states, in, {2}, 1), ContainsSubstring("no finite numbers"));
+  CHECK(look_into(in).steps == std::vector<std::int64_t>{1});
+  CHECK(look_into(in).leftovers.empty());
 }
 
 TEST_CASE("one run at a time has a folder, and what it leaves keeps nobody out") {
