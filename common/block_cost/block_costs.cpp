@@ -96,7 +96,7 @@ BlockProgram program_of_block(const Scenario& scenario, std::size_t block, Slice
 
 StateBytes state_bytes(ParameterShare parameters, const Training& training, ElementType gradients) {
   const bool master_copy = training.precision != ElementType::fp32;
-  const std::int64_t moments = training.optimizer == Optimizer::adam ? 2 : 0;
+  const std::int64_t moments = moments_of(training.optimizer);
   return {.parameters = {parameters.all * element_bytes(training.precision)},
           .gradients = {parameters.trained * element_bytes(gradients)},
           .optimizer = {parameters.updated * element_bytes(ElementType::fp32) * (moments + (master_copy ? 1 : 0))},

@@ -96,6 +96,8 @@ struct ParameterShare {
   const std::int64_t part = largest_part(parameters, shards);
   return {.all = parameters, .trained = parameters, .updated = part, .stored = part, .accumulated = part};
 }
+// Of every updated element, in fp32.
+[[nodiscard]] constexpr std::int64_t moments_of(Optimizer optimizer) { return optimizer == Optimizer::adam ? 2 : 0; }
 struct StateBytes {
   Bytes parameters;
   Bytes gradients;

@@ -27,7 +27,7 @@ ComputeCost with_activations_on_host(ComputeCost block, const Scenario& scenario
 void offload_optimizer(ComputeCost& cost, ParameterShare parameters, const Scenario& scenario) {
   constexpr std::int64_t wide = element_bytes(ElementType::fp32);
   const std::int64_t weight = element_bytes(scenario.training.precision);
-  const std::int64_t moments = scenario.training.optimizer == Optimizer::adam ? 2 : 0;
+  const std::int64_t moments = moments_of(scenario.training.optimizer);
   const Bytes states{parameters.updated * wide * (moments + 1)};
   const HostProfile host = host_in_training(scenario);
   HostMoves& moves = cost.host_moves;
