@@ -79,6 +79,10 @@ std::int64_t first_of(const CheckpointOptions& options) { return options.resume 
 
 // What it has.
 CheckpointFolder require_free(const fs::path& folder, std::int64_t first) {
+  std::error_code none;
+  if (fs::exists(folder / index_name, none)) {
+    throw InputError(folder.string(), "is a checkpoint itself", "--save names the folder that has it, or another");
+  }
   CheckpointFolder found = look_into(folder);
   if (!found.steps.empty() && found.steps.back() > first) {
     throw InputError(
@@ -152,6 +156,16 @@ CheckpointOptions checkpoint_options(const CheckpointArguments& arguments, const
   }
   if (!arguments.save.empty()) (void)require_free(arguments.save, first);
   return made;
+}
+
+void require_beside_checkpoints(const std::string& option, const std::string& output, const std::string& save) {
+  if (output.empty() || save.empty()) return;
+  const fs::path within = fs::weakly_canonical(output).lexically_relative(fs::weakly_canonical(save));
+  if (within.empty()) return;
+  const std::string first = within.begin()->string();
+  if (!first.starts_with("step-") && first != lock_name) return;
+  throw InputError(option, fmt::format("'{}' is a name of what --save keeps in {}", output, save),
+                   "another name, or a folder of its own");
 }
 
 static constexpr const char* other_folder = "--save must name a folder that you may write to";

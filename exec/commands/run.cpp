@@ -6,6 +6,7 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "common/base/command_line.hpp"
 #include "common/base/files.hpp"
@@ -267,7 +268,12 @@ void require_files(const RunArguments& arguments, const Plan& plan, SessionOptio
   std::ostream none(nullptr);
   std::ostream& said = writes && !said_already ? std::cerr : none;
   options.checkpoint = checkpoint_options(arguments.checkpoint, plan, options, said);
-  require_exportable(plan, exports_of(arguments));
+  const Exports exports = exports_of(arguments);
+  require_exportable(plan, exports);
+  for (const auto& [option, output] : {std::pair("-o", arguments.output), std::pair("--log", arguments.checkpoint.log),
+                                       std::pair("--export", exports.model)}) {
+    require_beside_checkpoints(option, output, arguments.checkpoint.save);
+  }
   if (!writes) return;
   try {
     if (!said_already) take_folder(options.checkpoint, plan, said);
