@@ -10,10 +10,14 @@
 
 namespace plumb {
 
+Bytes weight_gradient_in_backward(const SliceBytes& bytes) {
+  return bytes.kept_for_weight + bytes.weight_gradient_workspace + bytes.gradients_left - bytes.gradients_taken -
+         bytes.kept;
+}
+
 Bytes backward_workspace(const SliceBytes& bytes) {
   return bytes.backward_workspace.value_or(
-      std::max(bytes.input_gradient_workspace, bytes.kept_for_weight + bytes.weight_gradient_workspace +
-                                                   bytes.gradients_left - bytes.gradients_taken - bytes.kept));
+      std::max(bytes.input_gradient_workspace, weight_gradient_in_backward(bytes)));
 }
 
 namespace {

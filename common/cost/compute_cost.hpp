@@ -24,7 +24,6 @@ struct ActionTimes {
   Seconds hidden_in_backward = {};
   bool operator==(const ActionTimes&) const = default;
 };
-
 // What a block or stage needs for one slice of a microbatch's sequences. Gradients of what slices hand on flow back:
 // until its I ends a slice has those that later ones made, and leaves some to earlier ones, part of the worst moments.
 struct SliceBytes {
@@ -113,8 +112,9 @@ void set_bytes(ComputeCost& cost, const SliceBytes& bytes);  // of its actions w
 [[nodiscard]] Seconds backward_time(const ActionTimes& times);
 [[nodiscard]] Seconds backward_time(const ComputeCost& cost);
 
-// The worst moment inside a full backward, minus kept_bytes.
+// The worst moment inside a full backward, and inside its W, where I and W are known apart, minus kept_bytes.
 [[nodiscard]] Bytes backward_workspace(const SliceBytes& bytes);
+[[nodiscard]] Bytes weight_gradient_in_backward(const SliceBytes& bytes);
 [[nodiscard]] Bytes backward_workspace(const ComputeCost& cost);
 
 // F, I and W of one microbatch, and R where F is redone; of slices the mean.

@@ -39,8 +39,9 @@ struct DataMoves {
   // Of a block: `gathered` and `reduced` go beside the computing of its neighbours, as far as that takes; else they are
   // in its times.
   bool beside = false;
-  int prefetch = 1;                             // so many blocks are gathered ahead then
-  Seconds gathering = {};                       // of all that one action gathers, or reduces, hidden or not
+  int prefetch = 1;        // so many units are gathered ahead then
+  bool joined = false;     // of a block: moved as one with the block before it in the stage, in whose times it is
+  Seconds gathering = {};  // of all that one action gathers, or reduces, hidden or not
   std::optional<Seconds> gathering_again = {};  // of R, and I or B, where those gather from a second copy
   Seconds reducing = {};
   DataWaits waits = {};  // in the times of the actions

@@ -67,11 +67,17 @@ Seconds coming_up(std::span<const ComputeCost> blocks, std::size_t block) {
   return (weights ? blocks[of].parameter_moves.copying : Seconds{}) + activations;
 }
 
+// Of the unit in which the block stands.
+std::size_t first_of_unit(std::span<const ComputeCost> blocks, std::size_t block) {
+  while (blocks[block].data_moves.joined) --block;
+  return block;
+}
+
 // Before the first block of I or B: its weights, and over the host's link its activations.
 Seconds before_backward(std::span<const ComputeCost> blocks, Seconds activations) {
   const ComputeCost& last = blocks.back();
   const bool weights = last.data_moves.beside && last.parameter_moves.beside;
-  return std::max(gathering_again(of_neighbour(blocks, blocks.size() - 1)),
+  return std::max(gathering_again(of_neighbour(blocks, first_of_unit(blocks, blocks.size() - 1))),
                   activations + (weights ? last.parameter_moves.copying : Seconds{}));
 }
 
@@ -102,8 +108,13 @@ BlockPassage passage_of(ActionKind kind, std::span<const ComputeCost> blocks, in
   std::vector<PassedBlock> order;
   order.reserve(blocks.size());
   for (std::size_t i = 0; i < blocks.size(); ++i) {
-    order.push_back(passed(kind, blocks, i, slice));
-    if (what == WaitsFor::data) order.back().copying = {};
+    PassedBlock block = passed(kind, blocks, i, slice);
+    if (what == WaitsFor::data) block.copying = {};
+    if (blocks[i].data_moves.joined) {
+      order.back().computing += block.computing;
+    } else {
+      order.push_back(block);
+    }
   }
   if (goes_back(kind)) std::ranges::reverse(order);
   return passage(order, prefetch_of(blocks), begun);
@@ -201,6 +212,44 @@ void add_own_moves(SliceBytes& bytes, const DataMoves& moves) {
 
 namespace {
 
+// Of one block in B: what I has beside it, and W.
+struct BesideBackward {
+  Bytes input = {};
+  Bytes weight = {};
+};
+
+void add_in_unit(SliceBytes& bytes, Bytes weights, Bytes gradients, const BesideBackward& beside) {
+  if (bytes.backward_workspace) {
+    *bytes.backward_workspace += std::max(beside.input, beside.weight);
+  } else {
+    bytes.backward_workspace =
+        std::max(bytes.input_gradient_workspace + beside.input, weight_gradient_in_backward(bytes) + beside.weight);
+  }
+  bytes.forward_workspace += weights;
+  bytes.input_gradient_workspace += weights;
+  bytes.weight_gradient_workspace += gradients;
+}
+
+}  // namespace
+
+// The last I of the unit in a backward lets go of its weights.
+void add_own_moves_as_one(std::span<ComputeCost> unit) {
+  Bytes weights;
+  for (const ComputeCost& block : unit) weights += block.data_moves.gathered;
+  Bytes gradients;
+  for (std::size_t i = unit.size(); i-- > 0;) {
+    BesideBackward beside{.input = weights + gradients, .weight = i > 0 ? weights : Bytes{}};
+    gradients += unit[i].data_moves.reduced;
+    beside.weight += gradients;
+    for (SliceBytes& slice : unit[i].slice_bytes) add_in_unit(slice, weights, gradients, beside);
+    SliceBytes bytes = bytes_of(unit[i], no_microbatch);
+    add_in_unit(bytes, weights, gradients, beside);
+    set_bytes(unit[i], bytes);
+  }
+}
+
+namespace {
+
 MovedBytes moved_for(const DataMoves& moves) {
   const auto on_their_way = [](Bytes whole, Bytes quantised) { return quantised > Bytes{} ? quantised : whole; };
   return {.forward = on_their_way(moves.gathered, moves.quantised.forward),
@@ -210,25 +259,40 @@ MovedBytes moved_for(const DataMoves& moves) {
 
 }  // namespace
 
-MovedBytes moved_for_neighbours(const std::vector<ComputeCost>& blocks, std::size_t block) {
-  const auto prefetch = static_cast<std::size_t>(prefetch_of(blocks));
-  const auto reductions = static_cast<std::size_t>(reductions_under_way(static_cast<int>(prefetch)));
-  const Bytes copied = on_host(blocks, block - 1).kept;
-  MovedBytes sum{.forward = copied, .input_gradient = copied};
-  for (std::size_t n = 1; n <= prefetch; ++n) {
-    sum.forward += moved_for(of_neighbour(blocks, block + n)).forward;
-    sum.input_gradient += moved_for(of_neighbour(blocks, block - n)).input_gradient;
+std::vector<MovedBytes> moved_for_neighbours(const std::vector<ComputeCost>& blocks) {
+  std::vector<MovedBytes> units;
+  std::vector<std::size_t> unit_of;
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    const MovedBytes moved = moved_for(of_neighbour(blocks, i));
+    if (!blocks[i].data_moves.joined) units.emplace_back();
+    units.back().forward += moved.forward;
+    units.back().input_gradient += moved.input_gradient;
+    units.back().weight_gradient += moved.weight_gradient;
+    unit_of.push_back(units.size() - 1);
   }
-  for (std::size_t n = 1; n <= reductions; ++n) {
-    sum.weight_gradient += moved_for(of_neighbour(blocks, block + n)).weight_gradient;
+  const auto unit = [&](std::size_t n) { return n < units.size() ? units[n] : MovedBytes{}; };
+  const int prefetch = blocks.empty() ? 1 : prefetch_of(blocks);
+  const auto ahead = std::min(static_cast<std::size_t>(prefetch), units.size());
+  const auto reductions = std::min(static_cast<std::size_t>(reductions_under_way(prefetch)), units.size());
+  std::vector<MovedBytes> all;
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    const Bytes copied = on_host(blocks, i - 1).kept;
+    MovedBytes& sum = all.emplace_back(MovedBytes{.forward = copied, .input_gradient = copied});
+    const std::size_t own = unit_of[i];
+    for (std::size_t n = 1; n <= ahead; ++n) {
+      sum.forward += unit(own + n).forward;
+      sum.input_gradient += unit(own - n).input_gradient;
+    }
+    for (std::size_t n = 1; n <= reductions; ++n) sum.weight_gradient += unit(own + n).weight_gradient;
   }
-  return sum;
+  return all;
 }
 
 // In B both stay while the block's I runs, and while its W does.
 void add_neighbours(std::vector<SliceBytes>& bytes, const std::vector<ComputeCost>& blocks) {
+  const std::vector<MovedBytes> all = moved_for_neighbours(blocks);
   for (std::size_t i = 0; i < blocks.size(); ++i) {
-    const MovedBytes moved = moved_for_neighbours(blocks, i);
+    const MovedBytes& moved = all[i];
     const Bytes of_backward = backward_workspace(bytes[i]) + moved.input_gradient + moved.weight_gradient;
     bytes[i].forward_workspace += moved.forward;
     bytes[i].input_gradient_workspace += moved.input_gradient;

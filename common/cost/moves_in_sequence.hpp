@@ -29,17 +29,21 @@ namespace plumb {
 // Own parts of weights that stand on the host come up, u of a block, as the first part of its g. In I and B they have
 // that way of the link before the activations: h_{i−1} there is u_{i−1} + h_{i−1}, one ahead, which is all that is
 // planned with both.
-// What does not go beside the computing is in the times of its block.
-// `sum`: of these blocks, with their own times alone, also of each slice.
+// What does not go beside the computing is in the times of its block. Blocks that are moved as one (`joined`) are one
+// in all of this: a block above is then such a unit. `sum`: of these blocks, with their own times alone, also of each
+// slice.
 void add_waits(ComputeCost& sum, const std::vector<ComputeCost>& blocks);
 
-// When each block's gradients are reduced, from the start of B, or of a W of its own, in the order in which it goes
-// through the blocks; of slices the first one's.
+// When each unit's gradients are reduced, from the start of B, or of a W of its own, in the order in which it goes
+// through them; of slices the first one's.
 [[nodiscard]] std::vector<Seconds> reduced_at(std::span<const ComputeCost> blocks, bool weight_gradient_alone);
 
 // The block's own: its weights are whole while F or I computes, its gradients while W does. What is quantised is there
 // while they come or go, when nothing of the block is computed: its F keeps nothing yet, its W nothing any more.
 void add_own_moves(SliceBytes& bytes, const DataMoves& moves);
+// The same of blocks that are moved as one: their weights are whole while any of them works, and in a backward the
+// gradients of each from its W on. Not of what is quantised.
+void add_own_moves_as_one(std::span<ComputeCost> unit);
 
 // What blocks need meanwhile for one that is on its way beside them: weights that come, of quantised ones these alone,
 // and gradients that are reduced. B needs what I and W need.
@@ -49,10 +53,11 @@ struct MovedBytes {
   Bytes weight_gradient = {};
 };
 
-// While a block computes, the weights of the next ones come, so many as are gathered ahead, and the gradients of the
-// one before are reduced, of several as reductions_under_way says: all in the order in which the action goes through
-// the blocks. And the activations of the block before it in the stage go down in F, and come up in I or B.
-[[nodiscard]] MovedBytes moved_for_neighbours(const std::vector<ComputeCost>& blocks, std::size_t block);
+// Of each block. While it computes, the weights of the next units come, so many as are gathered ahead, and the
+// gradients of the one before are reduced, of several as reductions_under_way says: all in the order in which the
+// action goes through the blocks. And the activations of the block before it in the stage go down in F, and come up in
+// I or B.
+[[nodiscard]] std::vector<MovedBytes> moved_for_neighbours(const std::vector<ComputeCost>& blocks);
 // `bytes`: of the blocks.
 void add_neighbours(std::vector<SliceBytes>& bytes, const std::vector<ComputeCost>& blocks);
 

@@ -49,9 +49,10 @@ struct DataLayout {
   // it, as FSDP2 has it; else each stage gathers its own once a step, before its first F, and lets go of them when its
   // optimizer has the gradients.
   bool reshard_after_forward = false;
-  // Of weights that actions gather: of so many blocks ahead of the one at work, where the software overlaps. 0: each
-  // block gathers when it is its turn, and reduces before the next one does.
+  // Of weights that actions gather: of so many units ahead of the one at work, where the software overlaps. 0: each
+  // unit gathers when it is its turn, and reduces before the next one does.
   int prefetch = 1;
+  int layers_per_unit = 1;  // of these weights, so many neighbouring layers are gathered, and reduced, as one
   // Of zero2, zero3, fsdp and hsdp: each microbatch's gradients are reduced behind W of their block, and each rank adds
   // up its part of them; else whole sums are, once a step (set_requires_gradient_sync of FSDP2).
   bool reduces_each_microbatch = false;

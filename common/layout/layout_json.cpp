@@ -25,6 +25,7 @@ static void fields(Archive& archive, DataLayout& x) {
   archive("replicate", x.replicate);
   archive.unless_usual("reshard_after_forward", x.reshard_after_forward);
   archive.unless_usual("prefetch", x.prefetch, 1);
+  archive.unless_usual("layers_per_unit", x.layers_per_unit, 1);
   archive.unless_usual("reduces_each_microbatch", x.reduces_each_microbatch);
   archive.unless_usual("quantized_weights", x.quantized_weights);
   archive.unless_usual("secondary_shard", x.secondary_shard);

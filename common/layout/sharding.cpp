@@ -47,12 +47,14 @@ void require_consistent_sharding(const Layout& layout) {
   if (data.reduces_each_microbatch && !may_reduce_each_microbatch(data.sharding)) {
     fail("sharding " + name + " keeps whole gradients: reducing each microbatch is of zero2, zero3, fsdp and hsdp");
   }
-  if (data.prefetch < 0 || data.prefetch > most_prefetch) {
-    fail("prefetch " + std::to_string(data.prefetch) + " is not a number of blocks from 0 to " +
-         std::to_string(most_prefetch));
-  }
-  if (data.prefetch != 1 && !data.reshard_after_forward) {
-    fail("prefetch is of weights that each action gathers, with reshard_after_forward of zero3, fsdp and hsdp");
+  for (const auto& [key, number, least] :
+       {std::tuple("prefetch", data.prefetch, 0), {"layers_per_unit", data.layers_per_unit, 1}}) {
+    if (number < least || number > most_gathered) {
+      fail(std::string(key) + " " + std::to_string(number) + " is not a number from " + std::to_string(least) + " to " +
+           std::to_string(most_gathered));
+    }
+    if (number == 1 || data.reshard_after_forward) continue;
+    fail(std::string(key) + " is of weights that each action gathers, with reshard_after_forward of zero3, fsdp, hsdp");
   }
   require_consistent_groups(data);
   if (data.sharding != Sharding::hsdp) {
@@ -100,7 +102,10 @@ std::optional<Layout> settled_sharding(Layout layout, const ShardingAsked& asked
   const bool weights = shares && may_reshard(data.sharding);
   const bool gradients = shares && may_reduce_each_microbatch(data.sharding);
   data.reshard_after_forward = weights && asked.reshard_after_forward.value_or(alone || data.secondary_shard > 0);
-  if (data.reshard_after_forward) data.prefetch = asked.prefetch.value_or(1);
+  if (data.reshard_after_forward) {
+    data.prefetch = asked.prefetch.value_or(1);
+    data.layers_per_unit = asked.layers_per_unit.value_or(1);
+  }
   data.reduces_each_microbatch =
       gradients && asked.reduces_each_microbatch.value_or(alone || data.sharding == Sharding::zero2);
   return layout;
@@ -113,8 +118,10 @@ std::string gathers_in_words(const Layout& layout) {
                                                    : "gathered behind the step";
   const DataLayout& data = layout.data;
   if (data.quantized_weights) weights += " as int8";
+  const bool units = data.layers_per_unit > 1;
+  if (units) weights += ", " + std::to_string(data.layers_per_unit) + " layers as one";
   if (data.prefetch == 0) weights += ", none ahead";
-  if (data.prefetch > 1) weights += ", " + std::to_string(data.prefetch) + " blocks ahead";
+  if (data.prefetch > 1) weights += ", " + std::to_string(data.prefetch) + (units ? " units ahead" : " blocks ahead");
   if (data.secondary_shard > 0) {
     weights += ", but for F from a second copy in groups of " + std::to_string(data.secondary_shard);
   }

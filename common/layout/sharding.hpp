@@ -27,13 +27,13 @@ namespace plumb {
   return data.quantized_weights || data.secondary_shard != 0 || data.quantized_gradients != 0;
 }
 
-// More blocks ahead than any model has to gather.
-inline constexpr int most_prefetch = 1000;
+// More than there are layers to gather ahead, or as one.
+inline constexpr int most_gathered = 1000;
 
-// Throws InputError unless a flag is set only where the rule has it, only weights that are resharded are gathered ahead
-// by other than one block, at most `most_prefetch`, `shard` and `replicate` are those of hsdp alone
-// and multiply to the data degree, `shard` is several where that is, and the groups of ZeRO++ are of one size, which
-// divides the data degree.
+// Throws InputError unless a flag is set only where the rule has it, only weights that are resharded are gathered other
+// than one block ahead and in units of several layers, at most `most_gathered` of either, `shard` and `replicate` are
+// those of hsdp alone and multiply to the data degree, `shard` is several where that is, and the groups of ZeRO++ are
+// of one size, which divides the data degree.
 void require_consistent_sharding(const Layout& layout);
 
 // How planning refuses a rule: "layout: sharding zero1 cannot be planned yet with WITH"; and with data degrees by
@@ -50,7 +50,8 @@ struct ShardingAsked {
   std::optional<int> replicate = {};
   std::optional<bool> reshard_after_forward = {};
   std::optional<bool> reduces_each_microbatch = {};
-  std::optional<int> prefetch = {};            // where actions gather
+  std::optional<int> prefetch = {};  // where actions gather, as the next
+  std::optional<int> layers_per_unit = {};
   std::optional<bool> quantized_weights = {};  // of ZeRO++, as the next two; 0: not
   std::optional<int> secondary_shard = {};
   std::optional<int> quantized_gradients = {};

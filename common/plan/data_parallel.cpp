@@ -12,6 +12,7 @@
 #include "common/layout/sharding.hpp"
 #include "common/placement/weight_rule.hpp"
 #include "common/schedule/schedule.hpp"
+#include "common/split/gathered_units.hpp"
 
 namespace plumb {
 namespace {
@@ -42,6 +43,19 @@ void add_exposed(Times& times, const DataMoves& moves) {
   times.forward += moves.gathering;
   times.input_gradient += gathering_again(moves);
   times.weight_gradient += moves.reducing;
+}
+
+// In its own times: moves of which nothing goes beside computing.
+void expose(ComputeCost& block) {
+  DataMoves& moves = block.data_moves;
+  add_exposed(block, moves);
+  for (ActionTimes& slice : block.slices) add_exposed(slice, moves);
+  const Seconds again = gathering_again(moves);
+  moves.waits = {.forward = moves.gathering,
+                 .recompute = again,
+                 .input_gradient = again,
+                 .weight_gradient = moves.reducing,
+                 .backward = again + moves.reducing};
 }
 
 }  // namespace
@@ -131,21 +145,51 @@ ComputeCost with_data_moves(ComputeCost block, const Scenario& scenario, const S
   moves.quantised = quantised_moves(scenario.layout.data, scenario.training.precision, scenario.software.gradients,
                                     moves.gathered, moves.reduced);
   moves.beside = ahead > 0;
-  if (!moves.beside) {
-    add_exposed(block, moves);
-    for (ActionTimes& slice : block.slices) add_exposed(slice, moves);
-    const Seconds again = gathering_again(moves);
-    moves.waits = {.forward = moves.gathering,
-                   .recompute = again,
-                   .input_gradient = again,
-                   .weight_gradient = moves.reducing,
-                   .backward = again + moves.reducing};
-  }
+  if (!moves.beside) expose(block);
   for (SliceBytes& slice : block.slice_bytes) add_own_moves(slice, moves);
   SliceBytes bytes = bytes_of(block, no_microbatch);
   add_own_moves(bytes, moves);
   set_bytes(block, bytes);
   return block;
+}
+
+bool gathers_in_units(const Layout& layout) { return layout.data.layers_per_unit > 1; }
+
+namespace {
+
+void move_as_one(std::span<ComputeCost> unit, int ahead, const ShardMoves& collectives) {
+  Bytes gathered;
+  Bytes reduced;
+  for (ComputeCost& block : unit) {
+    block.data_moves.prefetch = std::max(ahead, 1);
+    block.data_moves.beside = ahead > 0;
+    block.data_moves.joined = &block != unit.data();
+    gathered += block.data_moves.gathered;
+    reduced += block.data_moves.reduced;
+  }
+  DataMoves& moves = unit.front().data_moves;
+  if (gathered > Bytes{}) moves.gathering = time_of(collectives.gathering(gathered));
+  if (reduced > Bytes{}) moves.reducing = time_of(collectives.reduction(reduced));
+  if (!moves.beside) expose(unit.front());
+  add_own_moves_as_one(unit);
+}
+
+}  // namespace
+
+std::vector<ComputeCost> with_units_of_layers(const Plan& plan, std::vector<ComputeCost> blocks) {
+  if (!gathers_in_units(plan.layout)) return blocks;
+  const ShardMoves collectives = shard_moves(plan, shard_groups(plan.layout, plan.cluster));
+  const int ahead = blocks_ahead(plan.layout, plan.software);
+  const int head = static_cast<int>(blocks.size()) - 1;
+  auto first = blocks.begin();
+  for (int stage = 0; stage < stages(plan.schedule); ++stage) {
+    const BlockRange range = blocks_of_stage(plan.split, stage);
+    for (const int size : unit_sizes(range, head, plan.layout.data.layers_per_unit)) {
+      move_as_one({first, first + size}, ahead, collectives);
+      first += size;
+    }
+  }
+  return blocks;
 }
 
 Seconds last_backward_time(const ComputeCost& cost, bool weight_gradient_last) {
@@ -161,12 +205,19 @@ std::vector<BlockGradients> gradients_of(std::span<const ComputeCost> blocks, bo
     return moves.beside && moves.reduced > Bytes{} && moves.replicated > Bytes{};
   };
   if (std::ranges::any_of(blocks, sums_copies)) reduced = reduced_at(blocks, weight_gradient_last);
+  std::size_t unit = 0;
+  Bytes of_unit;
   for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
     BlockGradients& gradients =
         made.emplace_back(BlockGradients{last_backward_time(*block, weight_gradient_last), reduced_bytes(*block)});
-    if (!sums_copies(*block)) continue;
-    gradients.own = block->data_moves.accumulated;
-    gradients.reduced = reduced[made.size() - 1];
+    of_unit += block->data_moves.accumulated;
+    if (block->data_moves.joined) continue;  // its unit's first block has all of it
+    if (!reduced.empty() && of_unit > Bytes{}) {
+      gradients.own = of_unit;
+      gradients.reduced = reduced[unit];
+    }
+    ++unit;
+    of_unit = {};
   }
   return made;
 }
@@ -264,7 +315,15 @@ void require_sharding_possible(const Plan& plan) {
                             "prefetch " + std::to_string(prefetch) + " on software that moves nothing beside computing",
                             "software: {like: …, data_overlap: true}, or no prefetch");
   }
-  if (prefetch > 1 && plan.training.offload.activations && plan.training.offload.parameters) {
+  const Offload& offload = plan.training.offload;
+  if (gathers_in_units(plan.layout) && (offload.activations || offload.parameters)) {
+    throw cannot_be_planned(sharding, "layers_per_unit and offload of " + describe(offload),
+                            "layers_per_unit: 1, or offload: optimizer");
+  }
+  if (gathers_in_units(plan.layout) && has_zero_plus_plus(plan.layout.data)) {
+    throw cannot_be_planned(sharding, "layers_per_unit and parts of ZeRO++", "layers_per_unit: 1, or sharding: fsdp");
+  }
+  if (prefetch > 1 && offload.activations && offload.parameters) {
     throw cannot_be_planned(
         sharding,
         "prefetch " + std::to_string(prefetch) + " where activations and weights come up over one link to the host",

@@ -12,8 +12,8 @@ namespace plumb {
 // InputError where the layout shares states out and the plan's schedule or data degrees do not allow it yet.
 void require_sharding_possible(const Plan& plan);
 
-// How many blocks ahead of the one at work actions move weights, and so beside whose computing gradients: 0 where the
-// software does not overlap (`data_overlap`), or the layout gathers nothing ahead.
+// How many units ahead of the one at work actions gather weights beside computing, and reduce gradients as MoveOrder
+// says: 0 where the software does not overlap (`data_overlap`), or the layout gathers nothing ahead.
 [[nodiscard]] int blocks_ahead(const Layout& layout, const Software& software);
 
 // Whether the software reduces the stage's gradients over its data-parallel ranks beside its last backward; else as one
@@ -54,6 +54,11 @@ void require_sharding_possible(const Plan& plan);
 // says so, else in its own times. Weights that stand on the host come up as its gathering's first
 // part, or where a core copies, in the block's own times.
 [[nodiscard]] ComputeCost with_data_moves(ComputeCost block, const Scenario& scenario, const ShardMoves& collectives);
+
+// The same of all blocks of the plan's stages where several layers are gathered and reduced as one, which then depends
+// on its split.
+[[nodiscard]] bool gathers_in_units(const Layout& layout);
+[[nodiscard]] std::vector<ComputeCost> with_units_of_layers(const Plan& plan, std::vector<ComputeCost> blocks);
 
 // The action in which the last gradients are made; of slices the first one's.
 [[nodiscard]] Seconds last_backward_time(const ComputeCost& cost, bool weight_gradient_last);

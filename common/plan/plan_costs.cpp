@@ -26,17 +26,17 @@ void put_activations_on_host(std::vector<ComputeCost>& blocks, const Scenario& s
   for (ComputeCost& block : blocks) block = with_activations_on_host(std::move(block), scenario);
 }
 
-// Blocks as the plan's stages run them: where some layers of a stage are redone, it depends on the split; so does then
-// what goes to the host.
+// Blocks as the plan's stages run them: where some layers of a stage are redone, it depends on the split, and so does
+// then what goes to the host; and where several layers are gathered as one.
 std::vector<ComputeCost> as_split(const Plan& plan, std::vector<ComputeCost> blocks) {
-  if (!costs_depend_on_split(plan.training.recompute)) return blocks;
+  if (!costs_depend_on_split(plan.training.recompute)) return with_units_of_layers(plan, std::move(blocks));
   const std::vector<bool> redone = layers_redone_inside(plan);
   for (std::size_t layer = 0; layer < redone.size(); ++layer) {
     ComputeCost& block = blocks[layer + 1];  // block 0 is the embedding
     if (redone[layer]) block = redone_in_backward(std::move(block));
   }
   put_activations_on_host(blocks, scenario_of(plan));
-  return blocks;
+  return with_units_of_layers(plan, std::move(blocks));
 }
 
 // By how much STEP takes longer than what the device updates: by what goes to the host and back, and is updated there.
@@ -149,7 +149,8 @@ std::vector<ComputeCost> settled_blocks(const Plan& plan, const Scenario& scenar
     if (backward_is_split) block = backward_in_two(std::move(block));
   }
   settle_tied_head(blocks, scenario, stages(plan.schedule));
-  if (gathers_in_actions(scenario.layout) || reduces_in_actions(scenario.layout)) {
+  const bool in_actions = gathers_in_actions(scenario.layout) || reduces_in_actions(scenario.layout);
+  if (in_actions && !gathers_in_units(scenario.layout)) {
     const ShardMoves moves = shard_moves(scenario, shard_groups(scenario.layout, scenario.cluster));
     for (ComputeCost& block : blocks) block = with_data_moves(std::move(block), scenario, moves);
   }

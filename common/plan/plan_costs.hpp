@@ -33,8 +33,9 @@ namespace plumb {
 [[nodiscard]] bool splits_backward(const Schedule& schedule);
 
 // The blocks of `block_costs` as the plan's stages hold them: with the table of a tied head; a backward in two hides
-// nothing; offloaded activations are on the host, unless what is kept depends on the split. They are of the plan's
-// slices already. `plan` lacks split and costs; of its schedule the placement counts.
+// nothing; offloaded activations are on the host, unless what is kept depends on the split; with what their actions
+// gather and reduce, unless units of that depend on it. They are of the plan's slices already. `plan` lacks split and
+// costs; of its schedule the placement counts.
 [[nodiscard]] std::vector<ComputeCost> settled_blocks(const Plan& plan, const Scenario& scenario,
                                                       std::vector<ComputeCost> blocks, bool backward_is_split);
 
@@ -43,7 +44,7 @@ namespace plumb {
 [[nodiscard]] std::vector<ComputeCost> plan_blocks(const Plan& plan, const Scenario& scenario);
 
 // The same by the plan's split, of a plan with predicted costs: where some layers of a stage are redone inside their
-// backward, these too, and then what is offloaded.
+// backward, these too, and then what is offloaded; where layers are gathered in units, with these.
 [[nodiscard]] std::vector<ComputeCost> blocks_as_split(const Plan& plan);
 
 // Of each pipeline rank the blocks of plan_blocks with its own share of a microbatch: of data degrees by stage. Throws

@@ -3,9 +3,11 @@
 #include <utility>
 
 #include "common/base/error.hpp"
+#include "common/cost/move_order.hpp"
 #include "common/cost/moves_in_sequence.hpp"
 #include "common/cost/stage_workspace.hpp"
 #include "common/graph/memory.hpp"
+#include "common/plan/data_parallel.hpp"
 #include "common/plan/plan_costs.hpp"
 #include "common/planner/plan_on.hpp"
 #include "common/split/weighed_chain.hpp"
@@ -129,9 +131,10 @@ namespace {
 
 // As if every neighbour were of the same stage.
 void add_neighbours(std::vector<BlockWorkspace>& workspaces, const std::vector<ComputeCost>& blocks, bool splits) {
+  const std::vector<MovedBytes> all = moved_for_neighbours(blocks);
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     if (!moves_beside(blocks[i])) continue;
-    const MovedBytes moved = moved_for_neighbours(blocks, i);
+    const MovedBytes& moved = all[i];
     workspaces[i].forward += moved.forward;
     workspaces[i].input_gradient += moved.input_gradient + (splits ? Bytes{} : moved.weight_gradient);
     workspaces[i].weight_gradient += splits ? moved.weight_gradient : Bytes{};
@@ -142,6 +145,28 @@ void add_neighbours(std::vector<BlockWorkspace>& workspaces, const std::vector<C
 bool has_several_stages(std::vector<int> rank_of_stage) {
   std::ranges::sort(rank_of_stage);
   return std::ranges::adjacent_find(rank_of_stage) != rank_of_stage.end();
+}
+
+// The most of units of layers, wherever the split lets them begin: each block's own, of which it may be any, and those
+// that are gathered ahead and under way.
+void add_units(std::vector<BlockWorkspace>& workspaces, const std::vector<ComputeCost>& blocks, const Plan& plan,
+               bool splits) {
+  const std::size_t others = static_cast<std::size_t>(plan.layout.data.layers_per_unit) - 1;
+  const int prefetch = blocks_ahead(plan.layout, plan.software);
+  const std::size_t ahead = static_cast<std::size_t>(prefetch) * (others + 1);
+  const std::size_t reducing = static_cast<std::size_t>(reductions_under_way(prefetch)) * (others + 1);
+  const auto sum = [&](Bytes DataMoves::*moved, std::size_t block, std::size_t before, std::size_t behind) {
+    Bytes all;
+    const std::size_t end = std::min(block + behind + 1, blocks.size());
+    for (std::size_t n = block - std::min(block, before); n < end; ++n) all += blocks[n].data_moves.*moved;
+    return all;
+  };
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    const Bytes reduced = sum(&DataMoves::reduced, i, others, others + reducing);
+    workspaces[i].forward += sum(&DataMoves::gathered, i, others, others + ahead);
+    workspaces[i].input_gradient += sum(&DataMoves::gathered, i, others + ahead, others) + (splits ? Bytes{} : reduced);
+    workspaces[i].weight_gradient += splits ? reduced : Bytes{};
+  }
 }
 
 }  // namespace
@@ -183,7 +208,11 @@ SplitProblems split_problems(const Plan& plan, const std::vector<ComputeCost>& b
     // During a full backward nothing waits for W.
     if (splits && held.has_full_backward) least.block_workspaces.back().kept_for_weight = {};
   }
-  add_neighbours(sure.block_workspaces, blocks, splits);
+  if (gathers_in_units(plan.layout)) {
+    add_units(sure.block_workspaces, blocks, plan, splits);
+  } else {
+    add_neighbours(sure.block_workspaces, blocks, splits);
+  }
   least.block_times = sure.block_times;
   const bool several = has_several_stages(sure.rank_of_stage);
   // Of several stages of a rank some may gather their weights once a step only behind its fullest moment.

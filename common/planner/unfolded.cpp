@@ -115,17 +115,26 @@ std::map<ActionKind, ActionBlocks> action_blocks(const Plan& plan, std::span<con
     const std::vector<std::vector<ActionPart>> parts = computing.parts(forward ? ActionKind::forward : kind, times);
     ActionBlocks& action = all[kind];
     action.prefetch = blocks_ahead(plan.layout, plan.software);
+    Bytes gathered;
+    Bytes reduced;
     for (std::size_t n = 0; n < order.size(); ++n) {
-      const DataMoves& moves = order[n]->data_moves;
-      const bool gathers = kind != ActionKind::weight_gradient && moves.gathered > Bytes{};
-      const bool reduces =
-          (kind == ActionKind::weight_gradient || kind == ActionKind::backward) && moves.reduced > Bytes{};
-      BlockParts& block = action.blocks.emplace_back(BlockParts{.parts = parts[n]});
-      if (gathers) {
-        block.gathering = kind == ActionKind::forward ? collectives.gathering(moves.gathered)
-                                                      : collectives.gathering_again(moves.gathered);
+      // Blocks that are moved as one are one.
+      const bool begins = n == 0 || !order[forward ? n : n - 1]->data_moves.joined;
+      if (begins) {
+        action.blocks.push_back({.parts = parts[n]});
+        gathered = reduced = {};
       }
-      if (reduces) block.reducing = collectives.reduction(moves.reduced);
+      BlockParts& block = action.blocks.back();
+      if (!begins) append_parts(block.parts, parts[n]);
+      gathered += order[n]->data_moves.gathered;
+      reduced += order[n]->data_moves.reduced;
+      const bool gathers = kind != ActionKind::weight_gradient && gathered > Bytes{};
+      const bool reduces = (kind == ActionKind::weight_gradient || kind == ActionKind::backward) && reduced > Bytes{};
+      if (gathers) {
+        block.gathering =
+            kind == ActionKind::forward ? collectives.gathering(gathered) : collectives.gathering_again(gathered);
+      }
+      if (reduces) block.reducing = collectives.reduction(reduced);
       if (gathers && order[n]->parameter_moves.beside) block.weights_up = order[n]->parameter_moves.copying;
       const ActivationMoves& activations = order[n]->activation_moves;
       if (!activations.beside || !copies_activations(kind)) continue;

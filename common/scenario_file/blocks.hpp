@@ -68,8 +68,8 @@ struct LayoutChoices {
 // Fails for what is wrong in the block whatever the cluster is: for one whose machine is not known.
 void require_readable_layout(const YamlValue& given);
 
-// `sharding` of a `data` block, with its `reshard_after_forward`, `prefetch` and `reduce`: a rule, a list of them, or
-// `auto`.
+// `sharding` of a `data` block, with its `reshard_after_forward`, `prefetch`, `layers_per_unit` and `reduce`: a rule, a
+// list of them, or `auto`.
 struct ShardingBlock {
   Sharding kind = Sharding::none;
   ShardingAsked asked = {};
@@ -77,8 +77,8 @@ struct ShardingBlock {
 };
 struct ShardingChoices {
   std::vector<ShardingBlock> rules = {{}};
-  std::optional<YamlValue> prefetch = {};
-  bool any = false;  // auto: of hsdp a copy on each machine
+  std::optional<YamlValue> at_use = {};  // prefetch or layers_per_unit, if either is there
+  bool any = false;                      // auto: of hsdp a copy on each machine
 };
 [[nodiscard]] ShardingChoices read_shardings(const YamlValue& data);
 // As many as hsdp's degrees say. Fails where they are too many.

@@ -161,7 +161,7 @@ void read_data(const YamlValue& block, LayoutBlock& result) {
     return;
   }
   require_block(block, "data", "degree");
-  block.check_keys({"degree", "by_stage", "sharding", "reshard_after_forward", "prefetch", "reduce",
+  block.check_keys({"degree", "by_stage", "sharding", "reshard_after_forward", "prefetch", "layers_per_unit", "reduce",
                     "quantized_weights", "secondary_shard", "quantized_gradients"});
   result.sharding = read_shardings(block);
   const std::vector<ShardingBlock>& rules = result.sharding.rules;

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <numeric>
 #include <string>
+#include <tuple>
 
 #include "common/cluster/machine_ranges.hpp"
 #include "common/layout/shared_ports.hpp"
@@ -109,9 +110,9 @@ void read_zero_plus_plus(const YamlValue& data, std::vector<ShardingBlock>& rule
       "leave one of them out");
 }
 
-[[noreturn]] void refuse_prefetch(const YamlValue& prefetch, const std::string& which) {
-  prefetch.fail("prefetch counts blocks whose weights actions gather ahead, but " + which + " gathers none in actions",
-                "reshard_after_forward: true with sharding fsdp, zero3 or hsdp, or no prefetch");
+[[noreturn]] void refuse_at_use(const YamlValue& given, const std::string& which) {
+  given.fail(given.path() + " is of weights that actions gather, but " + which + " gathers none in actions",
+             "reshard_after_forward: true with sharding fsdp, zero3 or hsdp, or without this key");
 }
 
 void read_flags(const YamlValue& data, std::vector<ShardingBlock>& rules) {
@@ -126,12 +127,15 @@ void read_flags(const YamlValue& data, std::vector<ShardingBlock>& rules) {
     const bool reshards = is_number(*flag) || flag->boolean();
     for (ShardingBlock& rule : rules) rule.asked.reshard_after_forward = reshards;
   }
-  if (const auto depth = data.find("prefetch")) {
+  for (const auto& [key, number, least] :
+       {std::tuple("prefetch", &ShardingAsked::prefetch, 0), {"layers_per_unit", &ShardingAsked::layers_per_unit, 1}}) {
+    const auto given = data.find(key);
+    if (!given) continue;
     const auto gathers = [](const ShardingBlock& rule) {
       return may_reshard(rule.kind) && rule.asked.reshard_after_forward.value_or(true);
     };
-    if (std::ranges::none_of(rules, gathers)) refuse_prefetch(*depth, "sharding " + names_of(rules));
-    for (ShardingBlock& rule : rules) rule.asked.prefetch = static_cast<int>(depth->integer(0, most_prefetch));
+    if (std::ranges::none_of(rules, gathers)) refuse_at_use(*given, "sharding " + names_of(rules));
+    for (ShardingBlock& rule : rules) rule.asked.*number = static_cast<int>(given->integer(least, most_gathered));
   }
   if (const auto reduce = data.find("reduce")) {
     if (!some([](Sharding kind) { return may_reduce_each_microbatch(kind); })) {
@@ -204,7 +208,8 @@ ShardingChoices read_shardings(const YamlValue& data) {
   } else {
     choices.rules = {read_rule(*given)};
   }
-  choices.prefetch = data.find("prefetch");
+  choices.at_use = data.find("prefetch");
+  if (!choices.at_use) choices.at_use = data.find("layers_per_unit");
   read_flags(data, choices.rules);
   read_zero_plus_plus(data, choices.rules);
   return choices;
@@ -233,9 +238,9 @@ std::vector<Layout> settled_sharding(const std::vector<Layout>& layouts, const S
       if (std::ranges::find(settled, *one) == settled.end()) settled.push_back(*std::move(one));
     }
   }
-  if (choices.prefetch && std::ranges::any_of(settled, shards_weights) &&
+  if (choices.at_use && std::ranges::any_of(settled, shards_weights) &&
       std::ranges::none_of(settled, gathers_in_actions)) {
-    refuse_prefetch(*choices.prefetch, "under a pipeline " + names_of(choices.rules));
+    refuse_at_use(*choices.at_use, "under a pipeline " + names_of(choices.rules));
   }
   if (!settled.empty() || layouts.empty()) return settled;
   const ShardingBlock& rule = choices.rules.front();

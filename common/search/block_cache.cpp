@@ -57,8 +57,15 @@ BlockCache::DataKey BlockCache::data_key_of(const Scenario& scenario) {
     places = {place_of(groups.all), place_of(groups.inside), place_of(groups.across)};
   }
   const DataLayout& data = layout.data;
-  return {data.sharding, data.replicate,         gathers_in_actions(layout), reduces_in_actions(layout),
-          data.prefetch, data.quantized_weights, data.secondary_shard,       data.quantized_gradients,
+  return {data.sharding,
+          data.replicate,
+          gathers_in_actions(layout),
+          reduces_in_actions(layout),
+          data.prefetch,
+          data.layers_per_unit,
+          data.quantized_weights,
+          data.secondary_shard,
+          data.quantized_gradients,
           places};
 }
 

@@ -48,7 +48,7 @@ class BlockCache {
   // What actions gather and reduce: whether they do and how far ahead, HSDP's copies, what there is of ZeRO++, and
   // where the ranks of each group stand.
   using Place = std::array<double, 6>;
-  using DataKey = std::tuple<Sharding, int, bool, bool, int, bool, int, int, std::vector<Place>>;
+  using DataKey = std::tuple<Sharding, int, bool, bool, int, int, bool, int, int, std::vector<Place>>;
   // Kind, degree and depth, and where the groups along a grid's axes stand.
   using TensorKey = std::tuple<TensorKind, int, int, std::vector<Place>>;
   using Key = std::tuple<DataKey, TensorKey, int, bool, Place, int, std::int64_t, RecomputeMode, int, PipelineExchange,

@@ -225,7 +225,7 @@ Split FastEvaluator::Impl::dynamic_split(bool thorough) {
 bool FastEvaluator::Impl::settles(const Family& family) {
   const bool sliced = !family.schedule.slice_tokens.empty() || family.schedule.slices_by == SlicesBy::work;
   if (sliced || family.schedule.given || is_made_for_times(family.schedule) ||
-      costs_depend_on_split(family.recompute) || has_stage_data(family.layout)) {
+      costs_depend_on_split(family.recompute) || gathers_in_units(family.layout) || has_stage_data(family.layout)) {
     return false;
   }
   settle(family);

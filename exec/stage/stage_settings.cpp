@@ -2,6 +2,7 @@
 
 #include "common/base/error.hpp"
 #include "common/schedule/weight_versions.hpp"
+#include "common/split/gathered_units.hpp"
 
 namespace plumb::exec {
 
@@ -48,7 +49,9 @@ TorchStageSettings stage_settings(const Plan& plan, int stage, c10::Device devic
           .states = {.index = 0, .count = state_shards(plan.layout)},
           .sharding = {.weights = shards_weights(plan.layout),
                        .by_block = gathers_in_actions(plan.layout),
-                       .gradients = reduces_in_actions(plan.layout)}};
+                       .gradients = reduces_in_actions(plan.layout),
+                       .units = unit_sizes(blocks_of_stage(plan.split, stage), head_block(plan.model),
+                                           plan.layout.data.layers_per_unit)}};
 }
 
 TorchStageSettings whole_model_settings(const Plan& plan, const Numerics& numerics) {

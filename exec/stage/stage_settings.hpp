@@ -19,8 +19,9 @@ class ShardGroup;         // exec/stage/sharding/shard_group.hpp
 // What data-parallel ranks share out beside the optimizer's states.
 struct DataSharding {
   bool weights = false;
-  bool by_block = false;   // weights are gathered for each block in each action; else once a step, for all of it
-  bool gradients = false;  // and reduced behind W of each microbatch
+  bool by_block = false;        // weights are gathered for each unit in each action; else once a step, for all of it
+  bool gradients = false;       // and reduced behind W of each microbatch
+  std::vector<int> units = {};  // how many blocks each has that actions gather and reduce as one, in their order
   std::shared_ptr<ShardGroup> group = {};  // null if neither is within actions
 };
 

@@ -32,18 +32,24 @@ void TorchStage::share_table() {
 }
 
 BlockGathers TorchStage::gathers(Way way, bool first) const {
-  std::vector<const BlockGathers::Weights*> blocks;
-  if (settings_.sharding.by_block) {
-    for (const auto& block : blocks_) blocks.push_back(&block->weights());
-    if (way == Way::up) std::ranges::reverse(blocks);
-  }
   ShardGroup* const group = settings_.sharding.by_block ? settings_.sharding.group.get() : nullptr;
-  const bool second = group != nullptr && group->has_second_copy() && !first;
-  return {group, second ? ShardGroup::From::second_copy : ShardGroup::From::parts, std::move(blocks)};
+  if (group == nullptr) return {nullptr, ShardGroup::From::parts, {}};
+  std::vector<BlockGathers::Unit> units;
+  auto block = blocks_.begin();
+  for (const int size : settings_.sharding.units) {
+    BlockGathers::Unit& unit = units.emplace_back(BlockGathers::Unit{.blocks = static_cast<std::size_t>(size)});
+    for (const auto end = block + size; block != end; ++block) {
+      unit.weights.insert(unit.weights.end(), (*block)->weights().begin(), (*block)->weights().end());
+    }
+  }
+  if (way == Way::up) std::ranges::reverse(units);
+  const bool second = group->has_second_copy() && !first;
+  return {group, second ? ShardGroup::From::second_copy : ShardGroup::From::parts, std::move(units)};
 }
 
 BlockReductions TorchStage::reductions() const {
-  return BlockReductions(settings_.sharding.gradients ? settings_.sharding.group.get() : nullptr);
+  const DataSharding& sharding = settings_.sharding;
+  return {sharding.gradients ? sharding.group.get() : nullptr, {sharding.units.rbegin(), sharding.units.rend()}};
 }
 
 void TorchStage::run_weight_gradient(Block& block, int microbatch, BlockReductions& reductions) {

@@ -54,7 +54,7 @@ AT_USE = "fsdp, reshard_after_forward: true, reduce: each_microbatch, prefetch: 
 # Files' names and what stands behind `sharding`; the first is what all are compared with.
 SHARDINGS = {"ddp": "none", "zero1": "zero1", "zero2": "zero2", "zero3": "zero3", "fsdp": "fsdp",
              "hsdp": "{kind: hsdp, shard: 2}", "fsdp-pre0": AT_USE + "0", "fsdp-pre1": AT_USE + "1",
-             "fsdp-pre2": AT_USE + "2"}
+             "fsdp-pre2": AT_USE + "2", "fsdp-unit2": AT_USE + "1, layers_per_unit: 2"}
 
 
 def run(*words):
@@ -131,7 +131,7 @@ def main():
     args = parser.parse_args()
 
     rows = []
-    print(f"{'schedule':<10}{'transport':<11}{'sharding':<10}{'predicted':>11}{'step':>11}{'off':>8}{'replay':>9}"
+    print(f"{'schedule':<10}{'transport':<11}{'sharding':<12}{'predicted':>11}{'step':>11}{'off':>8}{'replay':>9}"
           f"{'hidden':>9}{'measured':>9}{'to ddp':>9}{'measured':>10}{'points':>8}")
     names = ["ddp", *(name for name in args.shardings.split(",") if name != "ddp")]
     for schedule in args.schedules.split(","):
@@ -141,7 +141,7 @@ def main():
             for transport in args.transports.split(","):
                 for row in rows_of(schedule, transport, plans, measure(folder, plans, transport, args)):
                     rows.append(row)
-                    print(f"{schedule:<10}{transport:<11}{row['sharding']:<10}{row['predicted_s'] * 1e3:>8.1f} ms"
+                    print(f"{schedule:<10}{transport:<11}{row['sharding']:<12}{row['predicted_s'] * 1e3:>8.1f} ms"
                           f"{row['step_s'] * 1e3:>8.1f} ms{row['error']:>+8.2%}{row['replay']:>+9.2%}"
                           f"{share_text(row['hidden_predicted'])}{share_text(row['hidden'])}"
                           f"{row['ratio_predicted']:>9.3f}{row['ratio']:>10.3f}{row['points']:>+8.2f}", flush=True)

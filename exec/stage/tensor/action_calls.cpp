@@ -15,6 +15,7 @@
 #include "common/plan/data_parallel.hpp"
 #include "common/plan/plan_costs.hpp"
 #include "common/schedule/reductions.hpp"
+#include "common/split/gathered_units.hpp"
 #include "exec/stage/primitives/block_parameters.hpp"
 #include "exec/stage/tensor/division.hpp"
 #include "exec/stage/tensor/move_ticks.hpp"
@@ -74,14 +75,19 @@ std::shared_ptr<GroupCall> sum_of_all(std::vector<int> ranks) {
   return call;
 }
 
-// A block of a rank's: its moves by phase, what it gathers of its weights and sums of its gradients, one call or none.
+// A block of a rank's: its moves by phase.
 struct BlockCalls {
   int block = 0;
   std::vector<HeldWeight> weights;
   std::array<GroupCalls, 3> moves = {};
+  [[nodiscard]] const GroupCalls& of(Phase phase) const { return moves[static_cast<std::size_t>(phase)]; }
+};
+
+// Blocks whose weights it gathers, and whose gradients it sums, by one call each or none.
+struct UnitCalls {
+  int blocks = 0;
   GroupCalls gather = {};
   GroupCalls sums = {};
-  [[nodiscard]] const GroupCalls& of(Phase phase) const { return moves[static_cast<std::size_t>(phase)]; }
 };
 
 // Of the blocks of one rank.
@@ -153,15 +159,29 @@ class Calls {
         for (const PlacedMove* const move : moves.by_phase[phase]) add_move(*move, moves.block, calls.moves[phase]);
       }
     }
-    if (gathers_in_actions(plan_.layout)) {
-      add_bucket(calls.weights, {.of = data_, .kind = Collective::all_gather, .what = "gather of "}, calls.gather);
-    }
-    if (reduces_in_actions(plan_.layout)) {
-      std::vector<HeldWeight> complete = calls.weights;
-      std::erase_if(complete, [](const HeldWeight& weight) { return !weight.trained || weight.late; });
-      add_bucket(complete, sum_of_gradients(), calls.sums);
-    }
     return calls;
+  }
+
+  // Of these blocks, all of a stage. Gradients are complete in the order of the backward.
+  [[nodiscard]] std::vector<UnitCalls> units_of(const std::vector<BlockCalls>& blocks) const {
+    const BlockRange stage{.first = blocks.front().block, .last = blocks.back().block + 1};
+    std::vector<UnitCalls> units;
+    auto block = blocks.begin();
+    for (const int size : unit_sizes(stage, head_block(plan_.model), plan_.layout.data.layers_per_unit)) {
+      UnitCalls& unit = units.emplace_back(UnitCalls{.blocks = size});
+      std::vector<HeldWeight> weights;
+      std::vector<HeldWeight> complete;
+      for (const auto end = block + size; block != end; ++block) {
+        weights.insert(weights.end(), block->weights.begin(), block->weights.end());
+        complete.insert(complete.begin(), block->weights.begin(), block->weights.end());
+      }
+      std::erase_if(complete, [](const HeldWeight& weight) { return !weight.trained || weight.late; });
+      if (gathers_in_actions(plan_.layout)) {
+        add_bucket(weights, {.of = data_, .kind = Collective::all_gather, .what = "gather of "}, unit.gather);
+      }
+      if (reduces_in_actions(plan_.layout)) add_bucket(complete, sum_of_gradients(), unit.sums);
+    }
+    return units;
   }
 
   // As a stage goes through its blocks: BlockGathers and BlockReductions (exec/stage/sharding/block_passes.hpp) say
@@ -173,17 +193,22 @@ class Calls {
     const bool has_weights = kind == ActionKind::weight_gradient || kind == ActionKind::backward;
     const auto at = [&](std::size_t i) -> const BlockCalls& { return blocks[up ? blocks.size() - 1 - i : i]; };
     const auto ahead = static_cast<std::size_t>(blocks_ahead(plan_.layout, plan_.software));
+    std::vector<UnitCalls> units = units_of(blocks);
+    if (up) std::ranges::reverse(units);
     GroupCalls all;
     std::size_t gathered = 0;
-    for (std::size_t i = 0; i < blocks.size(); ++i) {
-      for (; has_input && gathered < std::min(i + 1 + ahead, blocks.size()); ++gathered) {
-        append(at(gathered).gather, all);
+    std::size_t i = 0;
+    for (std::size_t unit = 0; unit < units.size(); ++unit) {
+      for (; has_input && gathered < std::min(unit + 1 + ahead, units.size()); ++gathered) {
+        append(units[gathered].gather, all);
       }
-      if (has_input) append(at(i).of(up ? Phase::input_gradient : Phase::forward), all);
-      if (!has_weights) continue;
-      append(at(i).of(Phase::weight_gradient), all);
-      append(at(i).sums, all);
-      behind(at(i), all);
+      for (int left = units[unit].blocks; left > 0; --left, ++i) {
+        if (has_input) append(at(i).of(up ? Phase::input_gradient : Phase::forward), all);
+        if (!has_weights) continue;
+        append(at(i).of(Phase::weight_gradient), all);
+        if (left == 1) append(units[unit].sums, all);
+        behind(at(i), all);
+      }
     }
     return all;
   }

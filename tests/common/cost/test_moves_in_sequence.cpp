@@ -201,6 +201,53 @@ TEST_CASE("a block needs the weights of all that are gathered ahead, and the gra
   CHECK(backward_workspace(three) == Bytes{10 + 2000 + 4000});
 }
 
+// Blocks 1 and 2 are moved as one, in 5 s and 4 s, beside block 0 in 1 s each. F: 1 + max(2, 5) + (3 + 4). I: 5 +
+// max(2 + 1, 1) + 3. W: 1 + 1 + max(1, 4) + 1. B: 5 + max(3 + 2, 1) + max(3 + 1, 4) + 1.
+TEST_CASE("three blocks by hand of which two are moved as one") {
+  std::vector<ComputeCost> blocks{block(2, 3, 1, 0, 1, 1), block(3, 1, 1, 0, 5, 4), block(4, 2, 1, 0, 0, 0)};
+  blocks[2].data_moves.joined = true;
+  const ComputeCost stage = in_sequence(blocks);
+  CHECK(stage.forward.value == 13);
+  CHECK(stage.input_gradient.value == 11);
+  CHECK(stage.weight_gradient.value == 7);
+  CHECK(backward_time(stage).value == 15);
+  CHECK(reduced_at(blocks, false) == std::vector<Seconds>{{14}, {15}});
+}
+
+// Blocks of 200 and 400 bytes of weights, 2000 and 4000 of gradients, that need 20 and 40 while they run and keep
+// nothing, as one: all weights in F and I. In W block 2 has its own gradients, block 1 both. In B block 2 has its own
+// and all weights; block 1 in I all weights and block 2's gradients, in W both gradients alone.
+TEST_CASE("blocks that are moved as one have all of its weights, and its gradients one after the other") {
+  std::vector<ComputeCost> unit(2);
+  for (std::size_t i = 0; i < 2; ++i) {
+    const std::int64_t own = 20 << i;
+    unit[i].forward_workspace_bytes = unit[i].input_gradient_workspace_bytes = {own};
+    unit[i].weight_gradient_workspace_bytes = {own};
+    unit[i].data_moves = {.gathered = {200 << i}, .reduced = {2000 << i}, .joined = i > 0};
+  }
+  add_own_moves_as_one(unit);
+  CHECK(unit[0].forward_workspace_bytes == Bytes{20 + 600});
+  CHECK(unit[1].forward_workspace_bytes == Bytes{40 + 600});
+  CHECK(unit[1].input_gradient_workspace_bytes == Bytes{40 + 600});
+  CHECK(unit[1].weight_gradient_workspace_bytes == Bytes{40 + 4000});
+  CHECK(unit[0].weight_gradient_workspace_bytes == Bytes{20 + 6000});
+  CHECK(backward_workspace(unit[1]) == Bytes{40 + 4000 + 600});
+  CHECK(backward_workspace(unit[0]) == Bytes{20 + 6000});
+  // A block before them, which has theirs on their way in F, and theirs in I and B where it stands behind them.
+  std::vector<ComputeCost> stage{ComputeCost{.forward_workspace_bytes = {5}, .weight_gradient_workspace_bytes = {5}}};
+  stage.insert(stage.end(), unit.begin(), unit.end());
+  stage.front().data_moves = {.gathered = {50}, .reduced = {500}};
+  for (ComputeCost& each : stage) each.data_moves.beside = true;
+  const std::vector<MovedBytes> moved = moved_for_neighbours(stage);
+  CHECK(moved[0].forward == Bytes{600});
+  CHECK(moved[1].forward == Bytes{});
+  CHECK(moved[2].forward == Bytes{});
+  CHECK(moved[1].input_gradient == Bytes{50});
+  CHECK(moved[2].input_gradient == Bytes{50});
+  CHECK(moved[0].weight_gradient == Bytes{6000});
+  CHECK(moved[1].weight_gradient == Bytes{});
+}
+
 // Where nothing hides them, waits of I and W are those of B but for the order in which they are added up.
 TEST_CASE("a backward hides no less than nothing, whatever its waits round to") {
   std::mt19937 random(5);

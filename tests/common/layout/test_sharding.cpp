@@ -83,6 +83,17 @@ TEST_CASE("weights that actions gather come one block ahead unless it is said, o
   CHECK_THROWS_WITH(require_consistent(layout), ContainsSubstring("from 0 to 1000"));
   layout.data = {.degree = 4, .sharding = Sharding::fsdp, .prefetch = 2};
   CHECK_THROWS_WITH(require_consistent(layout), ContainsSubstring("of weights that each action gathers"));
+  layout.data = {.degree = 4, .sharding = Sharding::fsdp, .layers_per_unit = 2};
+  CHECK_THROWS_WITH(require_consistent(layout), ContainsSubstring("layers_per_unit is of weights that each action"));
+  layout.data.reshard_after_forward = true;
+  CHECK_NOTHROW(require_consistent(layout));
+  layout.data.prefetch = 2;
+  CHECK(gathers_in_words(layout) ==
+        "weights gathered in each action, 2 layers as one, 2 units ahead, gradients reduced once a step");
+  layout.data.layers_per_unit = 0;
+  CHECK_THROWS_WITH(require_consistent(layout), ContainsSubstring("from 1 to 1000"));
+  CHECK(settled(layout_of(Sharding::fsdp, 4), {.layers_per_unit = 2}).layers_per_unit == 2);
+  CHECK(settled(layout_of(Sharding::fsdp, 4, 2), {.layers_per_unit = 2}).layers_per_unit == 1);
 }
 
 namespace {

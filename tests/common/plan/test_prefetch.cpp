@@ -103,6 +103,74 @@ TEST_CASE("folded and unfolded ranks take the same time however far ahead they g
   }
 }
 
+TEST_CASE("folded and unfolded ranks take the same time with layers that are gathered as one") {
+  for (const std::string& rule : {"fsdp" + gathered_at_use, "{kind: hsdp, shard: 8}" + gathered_at_use,
+                                  std::string("zero3, reshard_after_forward: true, reduce: last_microbatch")}) {
+    for (const int layers : {2, 3, 100}) {
+      for (const int prefetch : {0, 1, 3}) {
+        for (const int tensor : {1, 2}) {
+          LayoutCase c = prefetching(rule + ", layers_per_unit: " + std::to_string(layers), prefetch, "12 GB/s", tensor,
+                                     tensor == 1 ? "1f1b" : "zb-h1");
+          c.nodes = 8;
+          c.tensor = tensor;
+          c.software = "{like: plumb, data_overlap: true, copies_overlap: true}";
+          c.recompute = tensor == 1 ? "{layers: 1}" : "none";
+          CAPTURE(rule, layers, prefetch, tensor);
+          const Plan plan = plan_of(c);
+          const Timeline folded = predict_by_path(plan);
+          CHECK(longest_path_unfolded(plan).value == Approx(folded.steps[0].duration.value).epsilon(1e-9));
+          CHECK(read_back(plan) == plan);
+          CHECK_NOTHROW(require_predicted_costs(plan, "plan.json"));
+          c.sharding = rule;
+          CHECK(folded.ranks[0].received_bytes == predict_by_path(plan_of(c)).ranks[0].received_bytes);
+        }
+      }
+    }
+  }
+}
+
+// Of a ring of n ranks a gathering takes its latency once a unit.
+TEST_CASE("layers that are gathered as one save the latencies of all but one of them") {
+  const auto gathering = [](int layers) {
+    LayoutCase c = prefetching("fsdp" + gathered_at_use + ", layers_per_unit: " + std::to_string(layers), 1, "12 GB/s");
+    const Plan plan = plan_of(c);
+    return plan.costs.stages.front().data_moves.gathering.value;
+  };
+  const double latency = gathering(1) - gathering(2);  // of four units that two layers make up
+  CHECK(latency > 0);
+  CHECK(gathering(1) - gathering(4) == Approx(latency * 6 / 4));
+  CHECK(gathering(1) - gathering(8) == Approx(latency * 7 / 4));
+  CHECK(gathering(100) == gathering(8));
+}
+
+TEST_CASE("a dynamic split counts what units of layers need, also where a search weighs it") {
+  const std::string text =
+      "model: {vocabulary: 1024, hidden: 1024, heads: 16, ffn: 4096, layers: \"full/dense*12\"}\n"
+      "cluster: {machine: dgx-a100, nodes: 2, ranks: 16}\n"
+      "training: {sequence: 512, microbatch: 1, precision: bf16, global_batch: 64}\n"
+      "layout: {pipeline: 2, data: {degree: 8, sharding: fsdp, reshard_after_forward: true, layers_per_unit: 2}}\n"
+      "schedule: 1f1b\nsoftware: {like: plumb, data_overlap: true}\nsplit: dynamic\n";
+  const Scenario scenario = read_text(text);
+  const Plan plan = make_plan(scenario, only_choice(scenario));
+  Plan even = plan;
+  even.split = uniform_split(12, 2);
+  even.costs = predicted_costs(even);
+  CHECK(predict_by_path(plan).steps[0].duration <= predict_by_path(even).steps[0].duration);
+  CHECK_NOTHROW(require_predicted_costs(plan, "plan.json"));
+}
+
+TEST_CASE("units of layers are refused with what moves in other parts") {
+  const auto with = [](const std::string& more, const std::string& training) {
+    LayoutCase c = prefetching("fsdp" + gathered_at_use + ", layers_per_unit: 2" + more, 1, "12 GB/s");
+    c.training = training;
+    return refused(c);
+  };
+  CHECK_THAT(with("", ", offload: activations"), ContainsSubstring("layers_per_unit and offload of activations"));
+  CHECK_THAT(with("", ", offload: parameters"), ContainsSubstring("layers_per_unit and offload of parameters"));
+  CHECK_THAT(with(", secondary_shard: 8", ""), ContainsSubstring("layers_per_unit and parts of ZeRO++"));
+  CHECK(with("", ", offload: optimizer") == "no error");
+}
+
 TEST_CASE("weights and activations that stand on the host move beside what is gathered further ahead") {
   for (const std::string offload : {"parameters", "activations"}) {
     Seconds before{1e9};

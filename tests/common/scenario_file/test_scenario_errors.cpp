@@ -282,11 +282,11 @@ TEST_CASE("what a rule of sharding does not have is refused at its key") {
 
 TEST_CASE("blocks that nothing gathers ahead are refused, with the setting by which something does") {
   const std::string of = "layout: {data: {degree: 4, sharding: ";
-  const std::string hint = "hint: reshard_after_forward: true with sharding fsdp, zero3 or hsdp";
-  check({{of + "zero2, prefetch: 2}}\n", {"scenario.yaml:11:55: ", "sharding zero2 gathers none in actions", hint}},
-         {of + "fsdp, reshard_after_forward: false, prefetch: 2}}\n", {"sharding fsdp gathers none in actions", hint}},
-         {"layout: {pipeline: 2, data: {degree: 4, sharding: fsdp, prefetch: 2}}\n", {"under a pipeline fsdp", hint}},
+  check({{of + "zero2, prefetch: 2}}\n", {"scenario.yaml:11:55: ", "zero2 gathers none", "hint: reshard_after"}},
+         {of + "fsdp, reshard_after_forward: false, prefetch: 2}}\n", {"fsdp gathers none"}},
+         {"layout: {pipeline: 2, data: {degree: 4, sharding: fsdp, prefetch: 2}}\n", {"under a pipeline fsdp"}},
          {of + "fsdp, prefetch: 1001}}\n", {"scenario.yaml:11:54: ", "from 0 to 1000"}},
+         {of + "zero1, layers_per_unit: 2}}\n", {"layers_per_unit is of weights that actions gather"}},
          {of + "fsdp, backward_prefetch: 2}}\n", {"the key is 'prefetch' here"}}});
 }
 

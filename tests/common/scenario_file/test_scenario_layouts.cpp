@@ -158,6 +158,8 @@ TEST_CASE("how many blocks are gathered ahead is read for layouts whose actions 
   CHECK(of_all("{kind: hsdp, shard: 4}, prefetch: 2") == 2);
   CHECK(of_all("zero++, prefetch: 1000") == 1000);
   CHECK(of_all("[zero1, fsdp], prefetch: 2") == 1);  // of the first
+  CHECK(read("layout: {pipeline: 1, data: {degree: 8, sharding: fsdp, layers_per_unit: 4}}\n")
+            .layout.data.layers_per_unit == 4);
   const Scenario open = read("layout: {pipeline: auto, data: {degree: auto, sharding: [zero2, fsdp], prefetch: 2}}\n");
   for (const Layout& layout : open.layouts) {
     CHECK(layout.data.prefetch == (gathers_in_actions(layout) ? 2 : 1));

@@ -25,6 +25,7 @@ struct Rule {
   bool each_microbatch = false;
   int shard = 1;  // of hsdp
   int prefetch = 1;
+  int layers_per_unit = 1;
 };
 
 constexpr std::array once_a_step{Rule{Sharding::zero1}, Rule{Sharding::zero2}, Rule{Sharding::fsdp},
@@ -38,6 +39,7 @@ Plan shared_out(Plan plan, const Rule& rule, bool beside) {
   data.reshard_after_forward = rule.by_block;
   data.reduces_each_microbatch = rule.each_microbatch;
   data.prefetch = rule.prefetch;
+  data.layers_per_unit = rule.layers_per_unit;
   data.shard = rule.shard;
   data.replicate = rule.sharding == Sharding::hsdp ? data.degree / rule.shard : 1;
   plan.software.data_overlap = beside;
@@ -157,8 +159,8 @@ TEST_CASE("so do stages of a pipeline, tensor groups, what is made again, bf16 a
 
 TEST_CASE("however far ahead blocks are gathered over NCCL, the bits and the bytes are those of hosts") {
   const FakeNccl fake;
-  for (const int prefetch : {0, 2, 3}) {
-    const Rule rule{Sharding::fsdp, true, true, 1, prefetch};
+  for (const auto& [prefetch, layers] : {std::pair(0, 1), {2, 1}, {3, 1}, {1, 2}, {2, 3}}) {
+    const Rule rule{Sharding::fsdp, true, true, 1, prefetch, layers};
     require_as_on_hosts(test::training_plan({.model = test::gpt2(3, true), .microbatches = 2, .data = 2}), rule, true);
     require_as_on_hosts(
         test::training_plan(

@@ -24,6 +24,7 @@ struct Rule {
   bool beside = true;
   int shard = 1;  // of hsdp
   int prefetch = 1;
+  int layers_per_unit = 1;
 };
 
 inline Plan sharded(Plan plan, const Rule& rule) {
@@ -32,6 +33,7 @@ inline Plan sharded(Plan plan, const Rule& rule) {
   data.reshard_after_forward = rule.by_block;
   data.reduces_each_microbatch = rule.each_microbatch;
   data.prefetch = rule.prefetch;
+  data.layers_per_unit = rule.layers_per_unit;
   data.shard = rule.shard;
   data.replicate = rule.sharding == Sharding::hsdp ? data.degree / rule.shard : 1;
   plan.software.data_overlap = rule.beside;

@@ -58,6 +58,25 @@ TEST_CASE("so they have in pipelines, with tensor groups, in slices, with frozen
   require_as_one_ahead(on_host);
 }
 
+TEST_CASE("so they have with several layers as one, whatever stands behind or before these") {
+  for (const char* schedule : {"1f1b", "zb-h1"}) {
+    const Plan plan = test::training_plan({.model = test::gpt2(5, true), .schedule = schedule, .ranks = 2, .data = 2});
+    const Outcome one = train(sharded(plan, {Sharding::fsdp, true, true}), 3);
+    for (const int layers : {2, 100}) {
+      for (const int prefetch : {0, 1, 2}) {
+        const Plan units = sharded(plan, {Sharding::fsdp, true, true, true, 1, prefetch, layers});
+        INFO(text(units) << ", " << layers << " as one, " << prefetch << " ahead");
+        require_same_bits(train(units, 3), one);
+      }
+    }
+    require_same_bits(train(sharded(plan, {Sharding::fsdp, true, true, true, 1, 1, 2}), 3, transport_kinds().back()),
+                      one);
+  }
+  const Plan copies = test::training_plan({.model = test::llama(3), .microbatches = 2, .recompute = true, .data = 4});
+  require_same_bits(train(sharded(copies, {Sharding::hsdp, true, true, true, 2, 1, 2}), 3),
+                    train(sharded(copies, {Sharding::hsdp, true, true, true, 2}), 3));
+}
+
 TEST_CASE("so they have with every part of ZeRO++, of which several blocks' sums are under way") {
   Plan plan =
       sharded(test::training_plan({.model = test::gpt2(3, true), .microbatches = 2, .recompute = true, .data = 4}),

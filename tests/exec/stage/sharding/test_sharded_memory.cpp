@@ -87,6 +87,16 @@ TEST_CASE("however far ahead blocks are gathered a rank needs the memory that is
   }
 }
 
+TEST_CASE("however many layers are gathered as one a rank needs the memory that is predicted, within 5%") {
+  const std::string precision = GENERATE("fp32", "bf16");
+  const std::string units = GENERATE(std::string(", layers_per_unit: 2"), ", layers_per_unit: 3, prefetch: 0",
+                                     ", layers_per_unit: 2, prefetch: 2");
+  require_predicted_memory({over_four(at_use("fsdp") + units), ""}, precision, true);
+  for (const std::string schedule : {"1f1b", "zb-h1"}) {
+    require_predicted_memory({in_stages(at_use("fsdp") + units), "", schedule}, precision, true);
+  }
+}
+
 TEST_CASE("with every part of ZeRO++ a rank needs the memory that is predicted, within 5%") {
   const std::string precision = GENERATE("fp32", "bf16");
   const bool overlap = GENERATE(false, true);

@@ -270,6 +270,7 @@ struct Rule {
   bool by_block = false;
   bool each_microbatch = false;
   int prefetch = 1;
+  int layers_per_unit = 1;
 };
 constexpr std::array rules{Rule{Sharding::zero1},
                            Rule{Sharding::zero2, false, true},
@@ -278,6 +279,7 @@ constexpr std::array rules{Rule{Sharding::zero1},
                            Rule{Sharding::fsdp, true, true},
                            Rule{Sharding::fsdp, true, true, 0},
                            Rule{Sharding::fsdp, true, true, 3},
+                           Rule{Sharding::fsdp, true, true, 1, 2},
                            Rule{Sharding::fsdp, false, true},
                            Rule{Sharding::hsdp, true, true},
                            Rule{Sharding::hsdp}};
@@ -288,6 +290,7 @@ Plan shared_out(Plan plan, const Rule& rule) {
   data.reshard_after_forward = rule.by_block;
   data.reduces_each_microbatch = rule.each_microbatch;
   data.prefetch = rule.prefetch;
+  data.layers_per_unit = rule.layers_per_unit;
   if (rule.sharding == Sharding::hsdp) data.shard = data.replicate = 2;
   return plan;
 }
