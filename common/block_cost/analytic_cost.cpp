@@ -107,7 +107,12 @@ Seconds table_gradient_time(const BlockShapes& shapes, const Scenario& scenario,
   for (const Parameter& parameter : shapes.parameters) {
     if (parameter.name == "embedding.weight" && !parameter.frozen) table = elements_of_rank(parameter, shapes.placed);
   }
-  const std::int64_t bytes = 3 * element_bytes(scenario.software.gradients) * table;
+  // Of a grid it is larger as it is made, before the ranks scatter it.
+  std::int64_t made = table;
+  for (const PlacedSite& site : shapes.placed.sites) {
+    if (table > 0 && site.kind == OperationKind::lookup) made = elements(site.weights.front().local);
+  }
+  const std::int64_t bytes = element_bytes(scenario.software.gradients) * (2 * made + table);
   return streaming_time(device, static_cast<double>(bytes));
 }
 
@@ -120,15 +125,15 @@ Seconds optimizer_time(ParameterShare parameters, const Scenario& scenario, cons
 }
 
 // Of a grid, which gathers operands and scatters results of each product: of I there is the output's gradient too.
-void hold_gathered(ComputeCost& cost, const PlacedBlock& placed, ElementType precision, Bytes boundary,
-                   const Working& largest) {
-  const Gathered more = gathered(placed, precision);
+// `of_element`: bytes of each of a weight's gradient as it is made.
+void hold_gathered(ComputeCost& cost, const Gathered& more, Bytes boundary, const Working& largest,
+                   std::int64_t of_element) {
   cost.kept_bytes += more.kept;
   cost.kept_for_weight_bytes += more.kept_for_weight;
   cost.forward_workspace_bytes = boundary + more.in_forward + whole(largest.forward);
   cost.input_gradient_workspace_bytes =
       std::int64_t{2} * boundary + more.in_input_gradient + whole(largest.input_gradient);
-  cost.weight_gradient_workspace_bytes = Bytes{fp32_bytes * more.weight_gradient} + more.inputs_for_weight;
+  cost.weight_gradient_workspace_bytes = Bytes{of_element * more.weight_gradient} + more.inputs_for_weight;
 }
 
 // What of a block's times and bytes a recompute inside the backward changes.
@@ -300,7 +305,9 @@ ComputeCost analytic_cost(const BlockWork& work, const Scenario& scenario, Slice
   const bool narrow = context.framework_on_host && training.precision != ElementType::fp32;
   const std::int64_t of_element = fp32_bytes + (narrow ? element_bytes(training.precision) : 0);
   cost.weight_gradient_workspace_bytes = Bytes{of_element * largest_parameter} + gathered_for_weight(shapes, training);
-  if (has_grid(shapes.placed.mesh)) hold_gathered(cost, shapes.placed, training.precision, boundary, largest);
+  if (is_grid(scenario.layout.tensor) && scenario.layout.tensor.degree > 1) {
+    hold_gathered(cost, gathered(shapes.placed, training.precision), boundary, largest, of_element);
+  }
   redo_inside_backward(cost, scenario, times.redone, whole(memory.redone));
   cost.optimizer = optimizer_time(parameters, scenario, machine.device);
   return cost;

@@ -43,8 +43,9 @@ Gathered gathered(const PlacedBlock& placed, ElementType precision) {
     found.in_forward = std::max(found.in_forward, forward);
     found.in_input_gradient = std::max(found.in_input_gradient, input_gradient);
     found.inputs_for_weight = std::max(found.inputs_for_weight, inputs);
-    if (is_matmul(site.kind)) {
-      found.weight_gradient = std::max(found.weight_gradient, elements(site.weights.front().local));
+    if (site.kind == OperationKind::lookup) continue;  // made by the tokens, not whole
+    for (const PlacedTensor& weight : site.weights) {
+      found.weight_gradient = std::max(found.weight_gradient, elements(weight.local));
     }
   }
   return found;

@@ -5,6 +5,7 @@
 #include <array>
 #include <optional>
 #include <stdexcept>
+#include <vector>
 
 #include "common/cost/collective_time.hpp"
 #include "common/placement/mesh.hpp"
@@ -38,5 +39,18 @@ class TensorGroups {
   bool is_grid_ = false;
   ByAxes by_axes_ = {};
 };
+
+// Gradients that the ranks of a grid have summands of, added up once a step over some of its axes.
+struct TensorSum {
+  Axes over = {};
+  Bytes bytes = {};  // as each rank holds them
+  bool operator==(const TensorSum&) const = default;
+};
+
+// One for each set of axes, ascending.
+void add_to(std::vector<TensorSum>& sums, const TensorSum& more);
+
+// All-reduces, one after the other.
+[[nodiscard]] Seconds time_of(const std::vector<TensorSum>& sums, const Machine& machine, const TensorGroups& groups);
 
 }  // namespace plumb

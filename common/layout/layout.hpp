@@ -35,11 +35,6 @@ struct TensorLayout {
   return tensor.sequence_parallel && tensor.degree > 1;
 }
 
-// Between blocks each rank has its part of the hidden states alone: of tokens, or of sequences and channels.
-[[nodiscard]] constexpr bool divides_hidden_states(const TensorLayout& tensor) {
-  return divides_tokens(tensor) || (is_grid(tensor) && tensor.degree > 1);
-}
-
 struct DataLayout {
   int degree = 1;
   Sharding sharding = Sharding::none;

@@ -10,6 +10,11 @@
 
 namespace plumb {
 
+// Between blocks each rank has its part of the hidden states alone: of tokens, or of sequences and channels.
+[[nodiscard]] constexpr bool divides_hidden_states(const TensorLayout& tensor) {
+  return divides_tokens(tensor) || (is_grid(tensor) && tensor.degree > 1);
+}
+
 // Ranks along each of its axes, innermost first; all alike in 3d, the first two in 2d and 2.5d.
 struct TensorGrid {
   int column = 1;

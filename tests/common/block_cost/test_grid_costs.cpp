@@ -156,6 +156,15 @@ TEST_CASE("a rank of a grid keeps its part of a layer's activations, in 3d also 
 
 TEST_CASE("one rank in a grid costs what one rank costs") {
   const Shapes shapes;
+  const auto with_positions = [&](const TensorLayout& tensor) {
+    Scenario scenario = scenario_of(shapes, tensor, 1);
+    scenario.model.positions = Positions::learned;
+    scenario.model.max_positions = 8 * shapes.vocabulary;  // the largest weight of the embedding
+    return block_costs(scenario, shapes.b);
+  };
+  for (const TensorKind kind : {TensorKind::two_d, TensorKind::two_and_half_d, TensorKind::three_d}) {
+    CHECK(with_positions({.kind = kind}) == with_positions({}));
+  }
   for (const int pipeline : {1, 2}) {
     const auto plan_of = [&](const TensorLayout& tensor) {
       const Scenario scenario = scenario_of(shapes, tensor, 1, pipeline);

@@ -1,4 +1,4 @@
-#include "common/cost/tensor_sums.hpp"
+#include "common/cost/tensor_groups.hpp"
 
 #include <algorithm>
 

@@ -1,0 +1,133 @@
+// What `plumb` does with tensor layouts of kind 2d to 3d: plans, simulates, compares, and refuses where it must.
+#include <cmath>
+#include <map>
+#include <tuple>
+
+#include "tests/catch.hpp"
+#include "tests/sim/answers.hpp"
+#include "tests/sim/cli.hpp"
+
+using plumb::tests::Folder;
+using plumb::tests::Json;
+using plumb::tests::json_of;
+using plumb::tests::Outcome;
+using plumb::tests::refuses;
+using plumb::tests::replaced;
+using plumb::tests::require_keys;
+using plumb::tests::run_plumb;
+
+namespace {
+
+constexpr double b = 8;
+constexpr double s = 128;
+constexpr double h = 256;
+
+const std::string gpt =
+    R"(model: {vocabulary: 1024, hidden: 256, heads: 16, ffn: 1024, activation: gelu, layers: "full/dense*4"}
+cluster: {machine: dgx-a100, nodes: 2}
+training: {sequence: 128, global_batch: 64, microbatch: 8, precision: bf16}
+layout: {pipeline: 2, tensor: {degree: 8}}
+schedule: 1f1b
+split: uniform
+)";
+
+std::string in(const std::string& tensor) { return replaced(gpt, "degree: 8", tensor); }
+
+// Two norms' all-reduce of 4 bytes for each token of a rank, over q ranks.
+double statistics(double tokens, double q) { return 16 * (q - 1) / q * tokens; }
+
+}  // namespace
+
+TEST_CASE("layout compare has every kind that a tensor degree allows, and what the papers say that each moves") {
+  const Folder folder;
+  const std::string file = folder.file("gpt.yaml", gpt);
+  std::map<std::string, Json> rows;
+  double before = 0;
+  const Json compared = json_of(run_plumb(folder, "layout compare " + file + " --json"));
+  for (const Json& row : compared.at("layouts")) {
+    require_keys(row, {"iteration_s", "peak_bytes", "fits", "exposed_communication_s", "tensor_exposed_s"});
+    rows[row.at("kind").get<std::string>() + (row.at("sequence_parallel").get<bool>() ? " sp" : "")] = row;
+    CHECK(row.at("iteration_s").get<double>() >= before);
+    before = row.at("iteration_s").get<double>();
+  }
+  REQUIRE(rows.size() == 4);  // 8 is 2·2² and 2³, and no square
+  const auto check = [&](const std::string& kind, double forward, double backward, double once) {
+    const Json& layer = rows.at(kind).at("layer");
+    CHECK(layer.at("forward_bytes") == std::llround(forward));
+    CHECK(layer.at("input_gradient_bytes").get<std::int64_t>() +
+              layer.at("weight_gradient_bytes").get<std::int64_t>() ==
+          std::llround(backward));
+    CHECK(layer.at("once_bytes") == std::llround(once));
+  };
+  const double each = 2 * 7.0 / 8 * b * s * h;
+  const double weights = 12 * h * h;
+  check("1d", 4 * each, 4 * each, 0);
+  check("1d sp", 4 * each, 6 * each, 4 * 2 * 7.0 / 8 * 2 * h);
+  const double deep = 2 * (7 * b * s * h / 8 + weights / 4);
+  const double norms = statistics(b * s / 4, 2);
+  check("2.5d", deep + norms, 2 * deep + norms, 4 * (2 * 1.0 / 2 * weights / 4 + 2 * 2 * 3.0 / 4 * h / 2));
+  const double cube = 2.0 / 8 * (16 * b * s * h + weights);
+  check("3d", cube + norms, cube + norms, 4 * 2 * 2 * 3.0 / 4 * h / 2);
+  const Outcome table = run_plumb(folder, "layout compare " + file);
+  CHECK(table.status == 0);
+  CHECK_THAT(table.out, ContainsSubstring("2.5d, depth 2") && ContainsSubstring("1d, sp"));
+  const Outcome markdown = run_plumb(folder, "layout compare --markdown " + file);
+  CHECK(markdown.out.starts_with("| tensor layout | microbatch |"));
+}
+
+TEST_CASE("layout compare names what cannot be built beside what can, and refuses what is no comparison") {
+  const Folder folder;
+  const std::string odd = folder.file("odd.yaml", replaced(gpt, "microbatch: 8", "microbatch: 2"));
+  const Outcome table = run_plumb(folder, "layout compare " + odd);
+  CHECK(table.status == 0);
+  CHECK_THAT(table.out, ContainsSubstring("Could not be built:") &&
+                            ContainsSubstring("among 4 ranks, which do not divide 2; microbatch: 4"));
+  refuses(run_plumb(folder, "layout compare " + folder.file("one.yaml", in("degree: 1}, data: {degree: 8"))),
+          {"tensor degree of 1"});
+  refuses(run_plumb(folder, "layout compare " + folder.file("open.yaml", in("degree: [4, 8]}, data: {degree: [1, 2]"))),
+          {"is open"});
+  refuses(run_plumb(folder, "layout"), {"subcommand is required"});
+}
+
+TEST_CASE("a grid is planned and simulated, and refused where it is unfolded") {
+  const Folder folder;
+  const std::string four = replaced(gpt, "nodes: 2", "nodes: 1");
+  for (const auto& [text, tensor, name] : {std::tuple{four, "degree: 4, kind: 2d", "tp4·2d"},
+                                           {gpt, "degree: 8, kind: 2.5d, depth: 2", "tp8·2.5d·depth2"},
+                                           {gpt, "degree: 8, kind: 3d", "tp8·3d"}}) {
+    CAPTURE(tensor);
+    const std::string file = folder.file("grid.yaml", replaced(text, "degree: 8", tensor));
+    const std::string plan = folder.file("plan.json");
+    const Json planned = json_of(run_plumb(folder, "plan " + file + " --json -o " + plan));
+    CHECK_THAT(planned.at("candidates").at(0).at("layout").get<std::string>(), ContainsSubstring(name));
+    const Json of_scenario = json_of(run_plumb(folder, "simulate " + file + " --json"));
+    const Json of_plan = json_of(run_plumb(folder, "simulate " + plan + " --json"));
+    CHECK(of_plan.at("iteration_s") == of_scenario.at("iteration_s"));
+    CHECK(of_plan.at("ranks") == of_scenario.at("ranks"));
+    refuses(run_plumb(folder, "simulate " + file + " --unfold"), {"--unfold is not built yet", "leave --unfold out"});
+  }
+}
+
+TEST_CASE("a microbatch that a grid does not divide is refused with one that it does") {
+  const Folder folder;
+  const std::string text =
+      replaced(replaced(gpt, "degree: 8", "degree: 8, kind: 3d"), "microbatch: 8", "microbatch: 2");
+  for (const std::string command : {"plan ", "simulate "}) {
+    refuses(run_plumb(folder, command + folder.file("grid.yaml", text)),
+            {"divides the sequences of a microbatch among 4 ranks", "hint: microbatch: 4, or a multiple of it"});
+  }
+}
+
+TEST_CASE("degrees that are open with a grid's kind are those that make one") {
+  const Folder folder;
+  const std::string text =
+      replaced(replaced(gpt, "pipeline: 2", "pipeline: auto"), "degree: 8", "degree: auto, kind: 2d");
+  const Json planned = json_of(run_plumb(folder, "plan " + folder.file("open.yaml", text) + " --json --top 100"));
+  for (const Json& candidate : planned.at("candidates")) {
+    const std::string layout = candidate.at("layout").get<std::string>();
+    CAPTURE(layout);
+    CHECK((layout.find("tp") == std::string::npos || layout.find("tp4·2d") != std::string::npos ||
+           layout.find("tp16·2d") != std::string::npos));
+  }
+  CHECK(planned.at("candidates").size() > 1);
+}
