@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "common/cost/move_order.hpp"
+#include "common/schedule/move_order.hpp"
 
 namespace plumb {
 namespace {

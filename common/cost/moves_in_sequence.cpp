@@ -4,8 +4,8 @@
 
 #include "common/cost/block_passage.hpp"
 #include "common/cost/data_moves.hpp"
-#include "common/cost/move_order.hpp"
 #include "common/schedule/action.hpp"
+#include "common/schedule/move_order.hpp"
 
 namespace plumb {
 

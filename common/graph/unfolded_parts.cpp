@@ -5,7 +5,7 @@
 #include <iterator>
 
 #include "common/cost/block_passage.hpp"
-#include "common/cost/move_order.hpp"
+#include "common/schedule/move_order.hpp"
 
 namespace plumb {
 namespace {

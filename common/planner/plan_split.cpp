@@ -3,13 +3,13 @@
 #include <utility>
 
 #include "common/base/error.hpp"
-#include "common/cost/move_order.hpp"
 #include "common/cost/moves_in_sequence.hpp"
 #include "common/cost/stage_workspace.hpp"
 #include "common/graph/memory.hpp"
 #include "common/plan/data_parallel.hpp"
 #include "common/plan/plan_costs.hpp"
 #include "common/planner/plan_on.hpp"
+#include "common/schedule/move_order.hpp"
 #include "common/split/weighed_chain.hpp"
 
 namespace plumb {

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/cost/move_order.hpp"
+#include "common/schedule/move_order.hpp"
 #include "exec/stage/sharding/shared_out.hpp"
 
 namespace plumb::exec {

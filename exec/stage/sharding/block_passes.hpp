@@ -44,8 +44,7 @@ class BlockGathers {
 // Gradients that ranks share out, of W or B (ZeRO, arXiv 1910.02054, section 5.2): those of a block are whole from
 // `make` on; with the last block of its unit `reduce` sums the unit's over the group, adds the own part to the step's,
 // and lets go of the whole. Where the group moves beside what is computed that ends with a later unit's, of which
-// reductions_under_way
-// (common/cost/move_order.hpp) says how many there may be, or with `finish`.
+// reductions_under_way (common/schedule/move_order.hpp) says how many there may be, or with `finish`.
 class BlockReductions {
  public:
   // `units`: how many blocks each has, in the order of the action. Without a group there is nothing to reduce. Of

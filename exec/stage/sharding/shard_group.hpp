@@ -16,8 +16,8 @@ namespace plumb::exec {
 // implementations: between hosts (HostShardGroup) and on the streams of a device (StreamShardGroup).
 class ShardGroup {
  public:
-  // `prefetch`: of so many blocks ahead weights are gathered beside what is computed meanwhile, and gradients reduced
-  // as common/cost/move_order.hpp says; 0: neither. `second_shard`: of a second copy of the weights, which some of the
+  // `prefetch`: of so many units ahead weights are gathered beside what is computed meanwhile, and gradients reduced as
+  // common/schedule/move_order.hpp says; 0: neither. `second_shard`: of a second copy of the weights, which some of the
   // ranks share (ZeRO++); of one part: there is none.
   ShardGroup(StateShard shard, int prefetch, StateShard second_shard = {})
       : shard_(shard), second_shard_(second_shard), prefetch_(prefetch) {}

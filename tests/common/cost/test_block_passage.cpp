@@ -5,7 +5,7 @@
 #include <limits>
 #include <random>
 
-#include "common/cost/move_order.hpp"
+#include "common/schedule/move_order.hpp"
 #include "tests/catch.hpp"
 
 using namespace plumb;
