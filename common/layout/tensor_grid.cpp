@@ -42,10 +42,12 @@ class GridDivisor {
   void require(std::int64_t size, const char* name) const {
     const std::int64_t ways = std::int64_t{grid_.column} * (is_cube(tensor_) ? grid_.row : 1);
     if (size % ways == 0) return;
+    const std::int64_t below = size / ways * ways;
     throw InputError("layout",
                      with_degree(tensor_) + " divides each shape of a weight among " + std::to_string(ways) +
                          " ranks, which do not divide " + std::to_string(size) + " " + name,
-                     "a degree whose grid divides them, or kind: 1d");
+                     (below > 0 ? std::to_string(below) + " or " : "") + std::to_string(below + ways) +
+                         ", another degree, or kind: 1d");
   }
 
   [[noreturn]] void refuse(const std::string& what, const std::string& instead) const {

@@ -120,7 +120,13 @@ void read_tensor(const YamlValue& block, LayoutBlock& result) {
     result.tensor = read_degrees(*degree, tensor.degree);
     result.tensor_place = degree;
   }
-  if (const auto kind = block.find("kind")) tensor.kind = static_cast<TensorKind>(kind->choice(tensor_kind_names()));
+  if (const auto kind = block.find("kind")) {
+    if (kind->is_list() || is_auto(*kind)) {
+      kind->fail("tensor layouts of several kinds are not searched yet",
+                 "one of them; plumb layout compare sets all beside each other");
+    }
+    tensor.kind = static_cast<TensorKind>(kind->choice(tensor_kind_names()));
+  }
   if (const auto depth = block.find("depth")) tensor.depth = read_degree(*depth);
   if (const auto flag = block.find("sequence_parallel")) {
     read_sequence_parallel(*flag, result);

@@ -17,10 +17,17 @@ TEST_CASE("a tensor layout of kind 2d to 3d is a grid that divides what it has a
   check_dense("kind: 3d, degree: 4", {"q³ of a 3d", "found 4", "degree: 1 or 8"});
   check_dense("kind: 1d, degree: 4, depth: 2", {"scenario.yaml:2:47: ", "has no depth", "kind: 2.5d"});
   check_dense("kind: 2d, degree: 4, sequence_parallel: true", {"divides hidden states already", "kind: 1d"});
-  check_dense("kind: 2d, degree: 9", {"among 3 ranks", "64 hidden channels", "kind: 1d"});
+  check_dense("kind: 2d, degree: 9",
+              {"among 3 ranks", "64 hidden channels", "hint: 63 or 66, another degree, or kind: 1d"});
   check_dense("kind: 3d, degree: 27", {"among 9 ranks", "64 hidden channels"});
   check_dense("kind: 2d, degree: 64", {"among 8 ranks", "4 heads"});
   check_dense("kind: 2d, degree: 4", {"no error"});
+  for (const std::string kinds : {"[1d, 2d]", "auto"}) {
+    check_dense("degree: 4, kind: " + kinds, {"scenario.yaml:2:36: ", "not searched yet", "plumb layout compare"});
+  }
+  CHECK_THAT(message_for("model: {vocabulary: 513, hidden: 64, heads: 4, ffn: 128, layers: \"full/dense\"}\n"
+                         "layout: {tensor: {kind: 2d, degree: 4}}\n"),
+             ContainsSubstring("do not divide 513 tokens of the vocabulary") && ContainsSubstring("hint: 512 or 514"));
   CHECK_THAT(message_for(scenario_text("layout: {tensor: {kind: 2d, degree: 4}}\n")),
              ContainsSubstring("scenario.yaml:11:37: ") &&
                  ContainsSubstring("a mixture of experts cannot be planned in a 2d tensor layout yet") &&
