@@ -91,4 +91,14 @@ std::vector<Layout> layouts_of(const LayoutSpace& space, int ranks) {
   return layouts;
 }
 
+std::string degrees_text(const LayoutSpace& space) {
+  const auto text = [](const std::optional<std::vector<int>>& degrees) {
+    if (!degrees) return std::string("auto");
+    std::string some;
+    for (const int degree : *degrees) some += (some.empty() ? "" : " or ") + std::to_string(degree);
+    return some;
+  };
+  return "pipeline " + text(space.pipeline) + ", tensor " + text(space.tensor) + ", data " + text(space.data);
+}
+
 }  // namespace plumb

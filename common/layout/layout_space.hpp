@@ -1,7 +1,9 @@
 // The layouts that a scenario leaves open: all meshes of so many ranks with the degrees and orders that are allowed.
 #pragma once
 
+#include <array>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "common/layout/layout.hpp"
@@ -24,5 +26,8 @@ struct LayoutSpace {
 // stands for all. Of a grid only degrees that make one. Of any orders the first has tensor innermost, then data, then
 // pipeline. Empty: there is none.
 [[nodiscard]] std::vector<Layout> layouts_of(const LayoutSpace& space, int ranks);
+
+// "pipeline auto, tensor 2 or 4, data 1".
+[[nodiscard]] std::string degrees_text(const LayoutSpace& space);
 
 }  // namespace plumb

@@ -337,13 +337,6 @@ void settle_by_stage(LayoutBlock& block) {
   }
 }
 
-std::string degrees_text(const std::string& axis, const std::optional<std::vector<int>>& degrees) {
-  if (!degrees) return axis + " auto";
-  std::string text;
-  for (const int degree : *degrees) text += (text.empty() ? "" : " or ") + std::to_string(degree);
-  return axis + " " + text;
-}
-
 std::vector<Layout> open_layouts(const YamlValue& place, const LayoutBlock& block, ClusterBlock& cluster_block) {
   Cluster& cluster = cluster_block.cluster;
   const std::int64_t all = static_cast<std::int64_t>(cluster.nodes) * cluster.machine.devices;
@@ -362,11 +355,10 @@ std::vector<Layout> open_layouts(const YamlValue& place, const LayoutBlock& bloc
   if (!block.pipeline_place) space.pipeline.reset();
   std::vector<Layout> layouts = layouts_of(space, cluster.ranks);
   if (layouts.empty()) {
-    place.fail("no layout with " + degrees_text("pipeline", space.pipeline) + ", " +
-                   degrees_text("tensor", space.tensor) + ", " + degrees_text("data", space.data) + " has the " +
-                   std::to_string(cluster.ranks) + " ranks of the cluster",
-               "the product of the degrees must be " + std::to_string(cluster.ranks) +
-                   ": let one of them be auto, or change the cluster's ranks or nodes");
+    place.fail(
+        "no layout with " + degrees_text(space) + " has the " + std::to_string(cluster.ranks) + " ranks of the cluster",
+        "the product of the degrees must be " + std::to_string(cluster.ranks) +
+            ": let one of them be auto, or change the cluster's ranks or nodes");
   }
   layouts = settled_sharding(layouts, block.sharding, cluster.machine.devices);
   if (cluster.machine.device.type == DeviceType::cpu) {
