@@ -87,8 +87,7 @@ struct Layout {
 // require_consistent_sharding of common/layout/sharding.hpp says.
 void require_consistent(const Layout& layout);
 
-// The product of the degrees, each at least 1, also where it fits no int; the largest 64-bit number stands for all that
-// do not fit that.
+// The product of the degrees, each at least 1; the largest 64-bit number stands for all that do not fit that.
 [[nodiscard]] std::int64_t rank_product(const Layout& layout);
 
 // The functions below take a consistent layout; they throw InputError where a number of ranks does not fit an int.
@@ -97,8 +96,7 @@ void require_consistent(const Layout& layout);
 // Among how many ranks the states of a weight are shared out, each updating its part (ZeRO, arXiv 1910.02054,
 // section 5.1; cross-replica sharding of the update, arXiv 2004.13336).
 [[nodiscard]] int state_shards(const Layout& layout);
-// Whether they share out the weights, too (ZeRO, arXiv 1910.02054, section 5.3; FSDP, arXiv 2304.11277): zero3, fsdp,
-// hsdp.
+// Whether they share out the weights, too (arXiv 1910.02054, section 5.3; arXiv 2304.11277): zero3, fsdp, hsdp.
 [[nodiscard]] bool shards_weights(const Layout& layout);
 // Of these, whether each action gathers them for itself; and of zero2 and these, whether each W or B reduces gradients.
 [[nodiscard]] bool gathers_in_actions(const Layout& layout);
@@ -145,9 +143,8 @@ using MeshCoordinates = std::array<int, 5>;
 [[nodiscard]] std::vector<int> across_group(const Layout& layout, int rank);
 
 // "pp8·tp4·dp2" with the degrees above one, "tp4·2d" and "tp8·2.5d·depth2" of grids, "pp2·dp15-1" with those by stage,
-// "dp8·zero1" where states are shared out,
-// "dp8·hsdp4x2" with HSDP's own two degrees, "dp8·zero3·qwZ·hpZ4·qgZ4" with what there is of ZeRO++, "single" if there
-// is none.
+// "dp8·zero1" where states are shared out, "dp8·hsdp4x2" with HSDP's own two degrees, "dp8·zero3·qwZ·hpZ4·qgZ4" with
+// what there is of ZeRO++, "single" if there is none.
 [[nodiscard]] std::string describe(const Layout& layout);
 
 }  // namespace plumb

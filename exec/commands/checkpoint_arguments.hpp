@@ -32,8 +32,8 @@ void add_checkpoint_arguments(CLI::App& command, CheckpointArguments& arguments)
 [[nodiscard]] CheckpointOptions checkpoint_options(const CheckpointArguments& arguments, const Plan& plan,
                                                    const SessionOptions& options, std::ostream& said);
 
-// Throws InputError where what `option` writes would stand among the checkpoints of --save's folder: in one, at the name
-// of one, or in the place of its lock. Either may be empty.
+// Throws InputError where what `option` writes would stand among the checkpoints of --save's folder: in one, at the
+// name of one, or in the place of its lock. Either may be empty.
 void require_beside_checkpoints(const std::string& option, const std::string& output, const std::string& save);
 
 // In the one process that writes for the run: makes the folder, locks it, looks again, and removes what ended runs have
