@@ -11,7 +11,7 @@
 #include "common/block_cost/block_work.hpp"
 #include "common/block_cost/group_placement.hpp"
 #include "common/block_cost/handed_on.hpp"
-#include "common/cost/profile_noise.hpp"
+#include "common/cost/profile/profile_noise.hpp"
 #include "common/layout/tensor_grid.hpp"
 #include "common/model/first_equal.hpp"
 #include "common/model/lora.hpp"

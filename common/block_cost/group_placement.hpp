@@ -3,7 +3,7 @@
 
 #include "common/cluster/machine.hpp"
 #include "common/cost/collective_time.hpp"
-#include "common/cost/links/tensor_groups.hpp"
+#include "common/cost/tensor_groups.hpp"
 #include "common/layout/layout.hpp"
 #include "common/layout/shared_ports.hpp"
 

@@ -9,7 +9,7 @@
 #include "common/base/units.hpp"
 #include "common/cost/data_moves.hpp"
 #include "common/cost/host_moves.hpp"
-#include "common/cost/links/tensor_groups.hpp"
+#include "common/cost/tensor_groups.hpp"
 
 namespace plumb {
 

@@ -7,8 +7,8 @@
 
 #include "common/cost/collective_time.hpp"
 #include "common/cost/gradient_buckets.hpp"
-#include "common/cost/links/tensor_groups.hpp"
 #include "common/cost/shard_moves.hpp"
+#include "common/cost/tensor_groups.hpp"
 #include "common/plan/plan.hpp"
 
 namespace plumb {

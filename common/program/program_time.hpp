@@ -1,7 +1,7 @@
 // How long the phases of a block's program take on a machine.
 #pragma once
 
-#include "common/cost/links/tensor_groups.hpp"
+#include "common/cost/tensor_groups.hpp"
 #include "common/program/step.hpp"
 
 namespace plumb {

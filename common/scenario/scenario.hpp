@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/cluster/machine.hpp"
-#include "common/cost/profile.hpp"
+#include "common/cost/profile/profile.hpp"
 #include "common/cost/software.hpp"
 #include "common/layout/layout.hpp"
 #include "common/model/lora.hpp"

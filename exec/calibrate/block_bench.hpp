@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "common/cost/profile.hpp"
+#include "common/cost/profile/profile.hpp"
 #include "common/scenario/scenario.hpp"
 #include "exec/calibrate/calibration_rounds.hpp"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "common/base/stop.hpp"
-#include "common/cost/profile.hpp"
+#include "common/cost/profile/profile.hpp"
 #include "common/scenario/scenario.hpp"
 
 namespace plumb::exec {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "common/cost/profile.hpp"
+#include "common/cost/profile/profile.hpp"
 #include "exec/device/device.hpp"
 
 namespace plumb::exec {

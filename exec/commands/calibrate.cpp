@@ -14,7 +14,7 @@
 #include "common/base/files.hpp"
 #include "common/base/program.hpp"
 #include "common/base/text.hpp"
-#include "common/cost/profile_noise.hpp"
+#include "common/cost/profile/profile_noise.hpp"
 #include "common/scenario_file/read_scenario.hpp"
 #include "exec/commands/commands.hpp"
 #include "exec/commands/rates_text.hpp"

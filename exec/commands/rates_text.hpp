@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "common/base/text.hpp"
-#include "common/cost/profile.hpp"
+#include "common/cost/profile/profile.hpp"
 
 namespace plumb::exec {
 

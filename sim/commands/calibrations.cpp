@@ -6,7 +6,7 @@
 
 #include "common/base/error.hpp"
 #include "common/base/text.hpp"
-#include "common/cost/profile.hpp"
+#include "common/cost/profile/profile.hpp"
 
 namespace plumb::sim {
 namespace {

@@ -16,7 +16,7 @@
 #include "common/base/document/number_check.hpp"
 #include "common/base/program.hpp"
 #include "common/base/text.hpp"
-#include "common/cost/profile_noise.hpp"
+#include "common/cost/profile/profile_noise.hpp"
 #include "common/timeline/diff/diff.hpp"
 #include "common/timeline/statistics.hpp"
 #include "common/timeline/trace/trace.hpp"

@@ -1,6 +1,6 @@
 #include "sim/commands/profile_remark.hpp"
 
-#include "common/cost/profile_noise.hpp"
+#include "common/cost/profile/profile_noise.hpp"
 
 namespace plumb::sim {
 

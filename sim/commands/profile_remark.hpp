@@ -5,7 +5,7 @@
 #include <string>
 
 #include "common/base/document/json.hpp"
-#include "common/cost/profile.hpp"
+#include "common/cost/profile/profile.hpp"
 
 namespace plumb::sim {
 

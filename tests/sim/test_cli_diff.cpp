@@ -1,6 +1,6 @@
 // `plumb diff` and `plumb report` from outside.
 #include "common/base/files.hpp"
-#include "common/cost/profile.hpp"
+#include "common/cost/profile/profile.hpp"
 #include "tests/catch.hpp"
 #include "tests/sim/answers.hpp"
 #include "tests/sim/cli.hpp"

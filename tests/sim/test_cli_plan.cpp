@@ -5,7 +5,7 @@
 
 #include "common/base/files.hpp"
 #include "common/block_cost/block_costs.hpp"
-#include "common/cost/profile.hpp"
+#include "common/cost/profile/profile.hpp"
 #include "common/scenario_file/read_scenario.hpp"
 #include "tests/catch.hpp"
 #include "tests/sim/answers.hpp"

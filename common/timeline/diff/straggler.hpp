@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "common/cost/profile_noise.hpp"
+#include "common/cost/profile/profile_noise.hpp"
 #include "common/graph/schedule_graph.hpp"
 
 namespace plumb {

@@ -7,7 +7,7 @@
 
 #include "common/base/error.hpp"
 #include "common/base/text.hpp"
-#include "common/cost/profile_noise.hpp"
+#include "common/cost/profile/profile_noise.hpp"
 #include "common/timeline/diff/diff.hpp"
 #include "common/timeline/report/report_parts.hpp"
 #include "common/timeline/statistics.hpp"

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/base/error.hpp"
-#include "common/cost/profile.hpp"
+#include "common/cost/profile/profile.hpp"
 #include "common/model/files/config_json.hpp"
 #include "common/model/files/model_json.hpp"
 #include "tests/catch.hpp"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "common/base/document/json.hpp"
-#include "common/cost/profile.hpp"
+#include "common/cost/profile/profile.hpp"
 
 namespace plumb {
 

@@ -1,4 +1,4 @@
-#include "common/cost/profile_noise.hpp"
+#include "common/cost/profile/profile_noise.hpp"
 
 #include <fmt/format.h>
 

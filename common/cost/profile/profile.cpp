@@ -1,4 +1,4 @@
-#include "common/cost/profile.hpp"
+#include "common/cost/profile/profile.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,5 @@
 // A profile survives its file, blocks are keyed by shape, and what is wrong in a file is named by line.
-#include "common/cost/profile.hpp"
+#include "common/cost/profile/profile.hpp"
 
 #include <cstdlib>
 #include <filesystem>

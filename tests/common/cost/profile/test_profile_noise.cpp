@@ -1,5 +1,5 @@
 // How sure a profile's medians are, held against medians of made-up rounds, and what is said of those that are not.
-#include "common/cost/profile_noise.hpp"
+#include "common/cost/profile/profile_noise.hpp"
 
 #include <cmath>
 

@@ -1,4 +1,4 @@
-#include "common/cost/links/tensor_groups.hpp"
+#include "common/cost/tensor_groups.hpp"
 
 #include <algorithm>
 
