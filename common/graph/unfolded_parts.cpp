@@ -198,6 +198,7 @@ UnfoldedParts::OfRank UnfoldedParts::compute(const Node& folded, const StageRank
   return done;
 }
 
+// One walk over the blocks, in which each move waits for those before it: NOLINTNEXTLINE(readability-function-size)
 UnfoldedBlocks UnfoldedParts::add_blocks(const Node& folded, const StageRanks& ranks, const ActionBlocks& blocks,
                                          double factor) {
   const std::vector<BlockParts>& all = blocks.blocks;

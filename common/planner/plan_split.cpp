@@ -169,6 +169,12 @@ void add_units(std::vector<BlockWorkspace>& workspaces, const std::vector<Comput
   }
 }
 
+void add_moved(std::vector<BlockWorkspace>& workspaces, const std::vector<ComputeCost>& blocks, const Plan& plan,
+               bool splits) {
+  if (gathers_in_units(plan.layout)) return add_units(workspaces, blocks, plan, splits);
+  add_neighbours(workspaces, blocks, splits);
+}
+
 }  // namespace
 
 SplitProblems split_problems(const Plan& plan, const std::vector<ComputeCost>& blocks, HeldMoments held,
@@ -208,11 +214,7 @@ SplitProblems split_problems(const Plan& plan, const std::vector<ComputeCost>& b
     // During a full backward nothing waits for W.
     if (splits && held.has_full_backward) least.block_workspaces.back().kept_for_weight = {};
   }
-  if (gathers_in_units(plan.layout)) {
-    add_units(sure.block_workspaces, blocks, plan, splits);
-  } else {
-    add_neighbours(sure.block_workspaces, blocks, splits);
-  }
+  add_moved(sure.block_workspaces, blocks, plan, splits);
   least.block_times = sure.block_times;
   const bool several = has_several_stages(sure.rank_of_stage);
   // Of several stages of a rank some may gather their weights once a step only behind its fullest moment.
