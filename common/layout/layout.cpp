@@ -240,7 +240,7 @@ std::vector<int> in_other_groups(const Layout& layout, int rank, int count) {
 std::string kind_and_depth(const TensorLayout& tensor) {
   if (!is_grid(tensor)) return "";
   const std::string depth = tensor.depth > 1 ? "·depth" + std::to_string(tensor.depth) : "";
-  return "·" + tensor_kind_names().at(static_cast<std::size_t>(tensor.kind)) + depth;
+  return "·" + name_of(tensor.kind) + depth;
 }
 
 std::string zero_plus_plus(const DataLayout& data) {

@@ -92,8 +92,10 @@ TensorGrid tensor_grid(const TensorLayout& tensor) {
                    "degree: " + below + std::to_string(grid_ranks(tensor, q + 1)));
 }
 
+const std::string& name_of(TensorKind kind) { return tensor_kind_names().at(static_cast<std::size_t>(kind)); }
+
 std::string grid_text(const TensorLayout& tensor) {
-  const std::string name = tensor_kind_names().at(static_cast<std::size_t>(tensor.kind)) + " tensor layout";
+  const std::string name = name_of(tensor.kind) + " tensor layout";
   return tensor.kind == TensorKind::two_and_half_d ? name + " of depth " + std::to_string(tensor.depth) : name;
 }
 

@@ -27,6 +27,8 @@ struct TensorGrid {
 // The same; throws InputError (where = "layout.tensor.degree") where there is none, with the degrees beside it.
 [[nodiscard]] TensorGrid tensor_grid(const TensorLayout& tensor);
 
+// "1d", "2.5d".
+[[nodiscard]] const std::string& name_of(TensorKind kind);
 // "2d tensor layout", "2.5d tensor layout of depth 2".
 [[nodiscard]] std::string grid_text(const TensorLayout& tensor);
 

@@ -113,8 +113,10 @@ void require_same_arithmetic(const Checkpoint& checkpoint, const Plan& plan) {
 
 std::string checkpoint_name(std::int64_t step) { return fmt::format("{}{:0{}}", begin_of_name, step, fewest_digits); }
 
+bool begins_as_checkpoint(std::string_view name) { return name.starts_with(begin_of_name); }
+
 std::optional<std::int64_t> step_of_checkpoint(std::string_view name) {
-  if (!name.starts_with(begin_of_name)) return std::nullopt;
+  if (!begins_as_checkpoint(name)) return std::nullopt;
   const std::string_view digits = name.substr(begin_of_name.size());
   std::int64_t step = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), step);

@@ -18,6 +18,8 @@ inline constexpr const char* index_name = "index.json";
 // "step-000010", and back; none for any other name.
 [[nodiscard]] std::string checkpoint_name(std::int64_t step);
 [[nodiscard]] std::optional<std::int64_t> step_of_checkpoint(std::string_view name);
+// Whether a name begins as theirs do, as also those of half-written and half-removed ones.
+[[nodiscard]] bool begins_as_checkpoint(std::string_view name);
 // "rank-00003.safetensors".
 [[nodiscard]] std::string rank_file_name(int rank);
 // While it is written: "step-000010.partial" beside its place.

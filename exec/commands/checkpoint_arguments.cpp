@@ -163,7 +163,7 @@ void require_beside_checkpoints(const std::string& option, const std::string& ou
   const fs::path within = fs::weakly_canonical(output).lexically_relative(fs::weakly_canonical(save));
   if (within.empty()) return;
   const std::string first = within.begin()->string();
-  if (!first.starts_with("step-") && first != lock_name) return;
+  if (!begins_as_checkpoint(first) && first != lock_name) return;
   throw InputError(option, fmt::format("'{}' is a name of what --save keeps in {}", output, save),
                    "another name, or a folder of its own");
 }

@@ -10,6 +10,7 @@
 #include "common/base/document/json.hpp"
 #include "common/base/program.hpp"
 #include "common/base/text.hpp"
+#include "common/layout/tensor_grid.hpp"
 #include "common/planner/tensor_comparison.hpp"
 #include "common/scenario_file/read_scenario.hpp"
 #include "sim/commands/command.hpp"
@@ -27,7 +28,7 @@ struct TensorCompareOptions {
 };
 
 std::string name_of(const TensorLayout& tensor) {
-  const std::string& kind = tensor_kind_names().at(static_cast<std::size_t>(tensor.kind));
+  const std::string& kind = name_of(tensor.kind);
   if (tensor.kind == TensorKind::two_and_half_d) return fmt::format("{}, depth {}", kind, tensor.depth);
   return kind + (tensor.sequence_parallel ? ", sp" : "");
 }
@@ -35,12 +36,9 @@ std::string name_of(const TensorLayout& tensor) {
 Bytes rounded(double bytes) { return {std::llround(bytes)}; }
 
 Json to_json(const ComparedTensor& row) {
-  Json object{{"kind", tensor_kind_names().at(static_cast<std::size_t>(row.tensor.kind))},
-              {"degree", row.tensor.degree},
-              {"depth", row.tensor.depth},
-              {"sequence_parallel", row.tensor.sequence_parallel},
-              {"built", row.best.built},
-              {"reason", row.best.reason}};
+  Json object{{"kind", name_of(row.tensor.kind)}, {"degree", row.tensor.degree},
+              {"depth", row.tensor.depth},        {"sequence_parallel", row.tensor.sequence_parallel},
+              {"built", row.best.built},          {"reason", row.best.reason}};
   if (!row.best.hint.empty()) object["hint"] = row.best.hint;
   if (!row.best.built) return object;
   object["microbatch"] = row.best.choice.microbatch;

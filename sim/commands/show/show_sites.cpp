@@ -10,6 +10,7 @@
 #include "common/base/program.hpp"
 #include "common/base/text.hpp"
 #include "common/layout/sharding.hpp"
+#include "common/layout/tensor_grid.hpp"
 
 namespace plumb::sim {
 namespace {
@@ -114,8 +115,8 @@ BlockView view_of(const Model& model, const std::string& block, const Layout& la
                  .precision = precision,
                  .placed = place_block(model, number, tensor, tokens)};
   if (tensor.degree > 1) {
-    view.layout = fmt::format("{}{} over {} ranks", tensor_kind_names()[static_cast<std::size_t>(tensor.kind)],
-                              divides_tokens(tensor) ? ", sp" : "", tensor.degree);
+    view.layout =
+        fmt::format("{}{} over {} ranks", name_of(tensor.kind), divides_tokens(tensor) ? ", sp" : "", tensor.degree);
   }
   return view;
 }

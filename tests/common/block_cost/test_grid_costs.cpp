@@ -7,6 +7,7 @@
 
 #include "common/block_cost/block_costs.hpp"
 #include "common/block_cost/group_placement.hpp"
+#include "common/layout/tensor_grid.hpp"
 #include "common/placement/mesh.hpp"
 #include "common/plan/plan.hpp"
 #include "common/planner/make_plan.hpp"
@@ -58,9 +59,8 @@ std::string text_of(const Shapes& shapes, const TensorLayout& tensor, const std:
          ", activation: gelu, norm: rmsnorm, tied_embeddings: false, layers: \"full/dense*" + text(layers) +
          "\"}\ntraining: {sequence: " + text(shapes.s) + ", microbatch: " + text(shapes.b) +
          ", global_batch: " + text(4 * shapes.b) + ", precision: bf16}\nlayout: {pipeline: " + text(pipeline) +
-         ", tensor: {degree: " + text(tensor.degree) +
-         ", kind: " + tensor_kind_names().at(static_cast<std::size_t>(tensor.kind)) + ", depth: " + text(tensor.depth) +
-         "}}\nsplit: uniform\nschedule: 1f1b\nsoftware: plumb\n" + rest;
+         ", tensor: {degree: " + text(tensor.degree) + ", kind: " + name_of(tensor.kind) +
+         ", depth: " + text(tensor.depth) + "}}\nsplit: uniform\nschedule: 1f1b\nsoftware: plumb\n" + rest;
 }
 
 Scenario scenario_of(const Shapes& shapes, const TensorLayout& tensor, int nodes = 8, int pipeline = 1) {
