@@ -23,6 +23,7 @@ class TensorGroups {
   TensorGroups(const GroupPlacement& all, const ByAxes& by_axes) : all_(all), is_grid_(true), by_axes_(by_axes) {}
 
   [[nodiscard]] const GroupPlacement& all() const { return all_; }
+  [[nodiscard]] bool is_grid() const { return is_grid_; }
   [[nodiscard]] const ByAxes& by_axes() const { return by_axes_; }
   // Throws std::logic_error for axes of a grid that do not stand side by side: no table moves anything over such.
   [[nodiscard]] const GroupPlacement& over(Axes axes) const {

@@ -14,6 +14,7 @@
 #include "common/graph/unfolded_nodes.hpp"
 #include "common/graph/unfolded_parts.hpp"
 #include "common/layout/message_shares.hpp"
+#include "common/placement/mesh.hpp"
 
 namespace plumb {
 namespace {
@@ -46,6 +47,7 @@ class Unfolder {
     for (const std::vector<int>& own : ranks_of_) {
       groups_.push_back({.tensor = groups_of(own, [&](int rank) { return group(layout, rank, MeshAxis::tensor); }),
                          .shards = groups_of(own, [&](int rank) { return shard_group(layout, rank); })});
+      for (Group& tensor : groups_.back().tensor) add_axes(tensor);
       if (inside_shards(layout.data) > 1) {
         groups_.back().inside = groups_of(own, [&](int rank) { return inside_group(layout, rank); });
         groups_.back().across = groups_of(own, [&](int rank) { return across_group(layout, rank); });
@@ -137,6 +139,26 @@ class Unfolder {
       groups.push_back(std::move(found));
     }
     return groups;
+  }
+
+  // Of a grid's tensor group, whose ranks stand in the order of the mesh.
+  void add_axes(Group& tensor) {
+    if (!is_grid(layout_.tensor)) return;
+    Layout grid;
+    grid.tensor = layout_.tensor;
+    const Mesh mesh = mesh_of(grid);
+    for (const Axes over : details_.collectives.axes()) {
+      std::vector<Group>& groups = tensor.along[over.bits];
+      if (!groups.empty()) continue;
+      for (int place = 0; place < layout_.tensor.degree; ++place) {
+        const std::vector<int> places = plumb::group(mesh, place, over);
+        if (places.front() != place) continue;
+        Group along{.ranks = {}, .id = static_cast<std::int32_t>(result_.graph.groups.size())};
+        for (const int at : places) along.ranks.push_back(tensor.ranks[static_cast<std::size_t>(at)]);
+        result_.graph.groups.push_back(along.ranks);
+        groups.push_back(std::move(along));
+      }
+    }
   }
 
   [[nodiscard]] const std::vector<int>& ranks_of(int stage) const { return ranks_of_[static_cast<std::size_t>(stage)]; }

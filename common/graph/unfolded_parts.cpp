@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <set>
 
 #include "common/cost/block_passage.hpp"
 #include "common/schedule/move_order.hpp"
@@ -23,6 +24,21 @@ const std::vector<UnfoldedGroup>& groups_of(const StageRanks& ranks, Among among
     default:
       return ranks.shards;
   }
+}
+
+std::span<const UnfoldedGroup> groups_over(const UnfoldedGroup& group, Axes over) {
+  const auto along = group.along.find(over.bits);
+  return along == group.along.end() ? std::span(&group, 1) : std::span<const UnfoldedGroup>(along->second);
+}
+
+// Of the members, in the group.
+std::vector<std::size_t> places_of(const UnfoldedGroup& members, const UnfoldedGroup& group) {
+  std::vector<std::size_t> places;
+  for (const int rank : members.ranks) {
+    const auto place = std::ranges::lower_bound(group.ranks, rank) - group.ranks.begin();
+    places.push_back(static_cast<std::size_t>(place));
+  }
+  return places;
 }
 
 // To the host and back, while this block computes: one of the two, in any action.
@@ -85,7 +101,7 @@ UnfoldedParts::Front UnfoldedParts::add_computing(const Node& folded, const Unfo
     const NodeId id = nodes_.emit(
         {.kind = folded.kind, .action = folded.action, .rank = group.ranks[i], .bytes = {}, .duration = time});
     if (!front.computed.empty()) nodes_.edge(front.computed[i], id);
-    nodes_.edge(front.collective, id);
+    if (!front.collective.empty()) nodes_.edge(front.collective[i], id);
     next.computed.push_back(id);
   }
   return next;
@@ -97,12 +113,21 @@ UnfoldedParts::Front UnfoldedParts::add_part(const Node& folded, const UnfoldedG
   if (part.compute.value > 0) next = add_computing(folded, group, front, part.compute * factor);
   if (part.collective < 0) return next;
   const Front& waits = part.beside ? front : next;
-  std::vector<NodeId> before;
-  for (const NodeId node : waits.computed) append(before, node);
-  append(before, waits.collective);
-  const NodeId end = nodes_.add_collective(folded, group.id, collectives_.at(part.collective), factor, before);
+  std::vector<NodeId> ends(group.ranks.size(), no_node);
+  for (const UnfoldedGroup& members : groups_over(group, collectives_.over(part.collective))) {
+    const std::vector<std::size_t> places = places_of(members, group);
+    std::vector<NodeId> before;
+    std::set<NodeId> collectives;  // of several ranks one
+    for (const std::size_t i : places) {
+      if (!waits.computed.empty()) append(before, waits.computed[i]);
+      if (!waits.collective.empty() && waits.collective[i] != no_node) collectives.insert(waits.collective[i]);
+    }
+    before.insert(before.end(), collectives.begin(), collectives.end());
+    const NodeId end = nodes_.add_collective(folded, members.id, collectives_.at(part.collective), factor, before);
+    for (const std::size_t i : places) ends[i] = end;
+  }
   if (!part.beside || part.compute.value == 0) next.computed.assign(group.ranks.size(), no_node);
-  next.collective = end;
+  next.collective = std::move(ends);
   return next;
 }
 
@@ -192,7 +217,7 @@ UnfoldedParts::OfRank UnfoldedParts::compute(const Node& folded, const StageRank
     for (const ActionPart& part : parts) front = add_part(folded, group, front, part, factor);
     for (std::size_t i = 0; i < group.ranks.size(); ++i) {
       append(done[group.ranks[i]], front.computed[i]);
-      append(done[group.ranks[i]], front.collective);
+      if (!front.collective.empty()) append(done[group.ranks[i]], front.collective[i]);
     }
   }
   return done;

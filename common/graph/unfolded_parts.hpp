@@ -16,6 +16,8 @@ namespace plumb {
 struct UnfoldedGroup {
   std::vector<int> ranks;  // ascending
   std::int32_t id = 0;     // in the graph's groups
+  // Of a grid, by the bits of its axes: who stands along these, each group apart from the others.
+  std::map<std::uint16_t, std::vector<UnfoldedGroup>> along = {};
 };
 
 // Of the ranks of one stage: those that share a block out, and those that share one copy of its weights, with their
@@ -68,10 +70,10 @@ class UnfoldedParts {
                                                 std::span<const CollectivePlan> plans, double factor);
 
  private:
-  // What the next part of a group waits for: of each rank what it computed last, and the collective of all.
+  // What the next part of a group waits for: of each rank what it computed last, and the collective it was in.
   struct Front {
-    std::vector<NodeId> computed;
-    NodeId collective = no_node;
+    std::vector<NodeId> computed = {};
+    std::vector<NodeId> collective = {};
   };
   using OfRank = std::map<int, std::vector<NodeId>>;  // what a rank waits for
 

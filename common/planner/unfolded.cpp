@@ -12,7 +12,6 @@
 #include "common/block_cost/block_costs.hpp"
 #include "common/block_cost/group_placement.hpp"
 #include "common/layout/lane.hpp"
-#include "common/layout/tensor_grid.hpp"
 #include "common/plan/data_parallel.hpp"
 #include "common/plan/plan_costs.hpp"
 #include "common/plan/timeline_head.hpp"
@@ -22,6 +21,21 @@
 
 namespace plumb {
 namespace {
+
+// What ranks of a tensor group have summands of is added up first; nothing: there is none.
+std::vector<ActionPart> optimizer_parts(const ComputeCost& cost, CollectiveTable& table) {
+  std::vector<ActionPart> parts;
+  Seconds updating = cost.optimizer;
+  const auto add = [&](Bytes bytes, Axes over) {
+    if (bytes == Bytes{}) return;
+    parts.push_back({.collective = table.index(Collective::all_reduce, static_cast<double>(bytes.value), over)});
+    updating -= time_of(table.at(parts.back().collective));
+  };
+  if (cost.grid_sums.empty()) add(cost.tensor_gradient_bytes, {});
+  for (const TensorSum& sum : cost.grid_sums) add(sum.bytes, sum.over);
+  if (!parts.empty()) parts.push_back({.compute = updating});
+  return parts;
+}
 
 // What the plan's costs have more than the parts is shared out over them.
 StageParts parts_of_stage(const Plan& plan, const StagePrograms& programs, int stage, int slice,
@@ -40,10 +54,7 @@ StageParts parts_of_stage(const Plan& plan, const StagePrograms& programs, int s
                  .input_gradient = parts(ActionKind::input_gradient, times.input_gradient),
                  .weight_gradient = parts(ActionKind::weight_gradient, times.weight_gradient),
                  .backward = parts(ActionKind::backward, backward_time(times))};
-  if (cost.tensor_gradient_bytes > Bytes{}) {
-    const std::int32_t sum = table.index(Collective::all_reduce, static_cast<double>(cost.tensor_gradient_bytes.value));
-    all.optimizer = {{.collective = sum}, {.compute = cost.optimizer - time_of(table.at(sum))}};
-  }
+  all.optimizer = optimizer_parts(cost, table);
   return all;
 }
 
@@ -192,20 +203,12 @@ static void require_known_blocks(const Plan& plan) {
                    "leave --unfold out, or data: {reshard_after_forward: false, reduce: last_microbatch}");
 }
 
-// Unfolded collectives are of a whole tensor group.
-static void require_no_grid(const Layout& layout) {
-  if (!is_grid(layout.tensor) || layout.tensor.degree == 1) return;
-  throw InputError("layout", "--unfold is not built yet for a " + grid_text(layout.tensor),
-                   "leave --unfold out, or kind: 1d");
-}
-
 UnfoldingDetails unfolding_details(const Plan& plan) {
-  require_no_grid(plan.layout);
   require_known_blocks(plan);
-  UnfoldingDetails details{.stages = {},
-                           .collectives = CollectiveTable(machine_in_training(scenario_of(plan)),
-                                                          tensor_placement(plan.layout, plan.cluster)),
-                           .slices = plan.schedule.slices};
+  UnfoldingDetails details{
+      .stages = {},
+      .collectives = CollectiveTable(machine_in_training(scenario_of(plan)), tensor_groups(plan.layout, plan.cluster)),
+      .slices = plan.schedule.slices};
   const std::vector<StageReduction> reductions = planned_reductions(plan);
   const bool divides = plan.layout.tensor.degree > 1 && !has_stage_data(plan.layout);
   std::vector<StagePrograms> programs;  // by slice

@@ -6,9 +6,13 @@
 
 namespace plumb {
 
-std::int32_t CollectiveTable::index(Collective kind, double bytes) {
-  const auto [found, is_new] = index_.try_emplace({kind, bytes}, static_cast<std::int32_t>(plans_.size()));
-  if (is_new) plans_.push_back(fastest_collective(machine_, kind, bytes, group_));
+std::int32_t CollectiveTable::index(Collective kind, double bytes, Axes over) {
+  if (!groups_.is_grid()) over = {};
+  const auto [found, is_new] = index_.try_emplace({kind, bytes, over.bits}, static_cast<std::int32_t>(plans_.size()));
+  if (is_new) {
+    plans_.push_back(fastest_collective(machine_, kind, bytes, groups_.over(over)));
+    axes_.push_back(over);
+  }
   return found->second;
 }
 
@@ -26,7 +30,7 @@ std::vector<ActionPart> action_parts(std::span<const ProgramStep> steps, std::sp
   const auto contains = [&](Phase phase) { return std::ranges::find(phases, phase) != phases.end(); };
   const auto wanted = [&](const ProgramStep& step) { return contains(step.phase); };
   const bool forward = contains(Phase::forward);
-  const auto time = [&](const ProgramStep& step) { return step_time(step, table.machine(), table.group()); };
+  const auto time = [&](const ProgramStep& step) { return step_time(step, table.machine(), table.groups()); };
   std::vector<bool> taken(steps.size());  // beside a collective
   for (const ProgramStep& step : steps) {
     if (!wanted(step)) continue;
@@ -39,7 +43,7 @@ std::vector<ActionPart> action_parts(std::span<const ProgramStep> steps, std::sp
     if (!wanted(step) || taken[at]) continue;
     ActionPart part;
     if (step.kind == StepKind::move) {
-      part.collective = table.index(step.move.collective, step.move.bytes);
+      part.collective = table.index(step.move.collective, step.move.bytes, step.move.over);
       for (const std::size_t other : step.beside) {
         if (!taken[other]) continue;
         part.beside = true;

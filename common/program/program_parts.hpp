@@ -4,10 +4,12 @@
 #include <cstdint>
 #include <map>
 #include <span>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "common/cost/collective_time.hpp"
+#include "common/cost/tensor_groups.hpp"
 #include "common/program/step.hpp"
 
 namespace plumb {
@@ -15,18 +17,22 @@ namespace plumb {
 // The collectives that parts name by their index, each once.
 class CollectiveTable {
  public:
-  CollectiveTable(Machine machine, GroupPlacement group) : machine_(std::move(machine)), group_(group) {}
+  CollectiveTable(Machine machine, const TensorGroups& groups) : machine_(std::move(machine)), groups_(groups) {}
 
-  [[nodiscard]] std::int32_t index(Collective kind, double bytes);
+  // `over`: of a grid, along which of its axes; else all of the tensor group's ranks take part.
+  [[nodiscard]] std::int32_t index(Collective kind, double bytes, Axes over = {});
   [[nodiscard]] const CollectivePlan& at(std::int32_t index) const { return plans_[static_cast<std::size_t>(index)]; }
+  [[nodiscard]] Axes over(std::int32_t index) const { return axes_[static_cast<std::size_t>(index)]; }
   [[nodiscard]] const Machine& machine() const { return machine_; }
-  [[nodiscard]] const GroupPlacement& group() const { return group_; }
+  [[nodiscard]] const TensorGroups& groups() const { return groups_; }
+  [[nodiscard]] const std::vector<Axes>& axes() const { return axes_; }  // by index
 
  private:
   Machine machine_;
-  GroupPlacement group_;
+  TensorGroups groups_;
   std::vector<CollectivePlan> plans_;
-  std::map<std::pair<Collective, double>, std::int32_t> index_;
+  std::vector<Axes> axes_;
+  std::map<std::tuple<Collective, double, std::uint16_t>, std::int32_t> index_;
 };
 
 // One after the other: a rank computes, and then, or beside it, takes part in a collective.

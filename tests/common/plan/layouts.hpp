@@ -17,6 +17,9 @@ struct LayoutCase {
   int tensor = 1;
   int data = 1;
   bool sequence_parallel = false;
+  std::string kind = "1d";
+  int depth = 1;
+  int microbatch = 1;
   std::string schedule = "1f1b";
   std::string software = "plumb";
   std::string recompute = "none";
@@ -35,12 +38,14 @@ inline Plan plan_of(const LayoutCase& c) {
       std::string(c.tied ? "true" : "false") + "}\ncluster: {machine: " + c.machine + ", nodes: " + text(c.nodes) +
       ", ranks: " + text(c.pipeline * c.tensor * c.data) + c.network +
       "}\n"
-      "training: {sequence: 512, microbatch: 1, precision: bf16, global_batch: " +
-      text(c.batch * c.data) + ", recompute: " + c.recompute + c.training +
+      "training: {sequence: 512, microbatch: " +
+      text(c.microbatch) + ", precision: bf16, global_batch: " + text(c.batch * c.data) +
+      ", recompute: " + c.recompute + c.training +
       "}\n"
       "layout: {order: [" +
-      c.order + "], pipeline: " + text(c.pipeline) + ", tensor: {degree: " + text(c.tensor) + ", sequence_parallel: " +
-      (c.sequence_parallel ? "true" : "false") + "}, data: {degree: " + text(c.data) + ", sharding: " + c.sharding +
+      c.order + "], pipeline: " + text(c.pipeline) + ", tensor: {degree: " + text(c.tensor) +
+      ", sequence_parallel: " + (c.sequence_parallel ? "true" : "false") + ", kind: " + c.kind +
+      ", depth: " + text(c.depth) + "}, data: {degree: " + text(c.data) + ", sharding: " + c.sharding +
       "}}\n"
       "schedule: " +
       c.schedule + "\nsoftware: " + c.software + "\nsplit: uniform\n");

@@ -61,12 +61,34 @@ std::vector<LayoutCase> unfolded_cases() {
                    .recompute = recompute});
   }
   all.push_back({.pipeline = 4, .tensor = 2, .schedule = "{name: dualpipe-v, chunks: 2}"});
+  for (const char* software : {"plumb", "megatron-2021", "megatron-2022"}) {
+    for (const char* schedule : {"gpipe", "1f1b", "zb-h1"}) {
+      for (const char* recompute : {"none", "full", "{layers: 1}"}) {
+        LayoutCase grid{.nodes = 2, .tensor = 4, .kind = "2d", .microbatch = 4};
+        grid.schedule = schedule;
+        grid.software = software;
+        grid.recompute = recompute;
+        all.push_back(grid);
+        grid.tensor = 8;  // each tensor group on a machine of its own, or over both
+        grid.kind = "3d";
+        all.push_back(grid);
+        grid.pipeline = 1;
+        grid.tensor = 16;
+        grid.kind = "2.5d";
+        grid.depth = 4;
+        grid.microbatch = 8;
+        all.push_back(grid);
+      }
+    }
+  }
+  all.push_back({.nodes = 2, .pipeline = 1, .tensor = 16, .kind = "2d", .microbatch = 4});
+  all.push_back({.nodes = 2, .tensor = 4, .data = 2, .kind = "2d", .microbatch = 2, .software = overlapping});
   return all;
 }
 
 std::string name_of(const LayoutCase& c) {
   return c.machine + " " + c.schedule + " " + c.software + " " + c.recompute + " pp" + std::to_string(c.pipeline) +
-         " tp" + std::to_string(c.tensor) + " dp" + std::to_string(c.data);
+         " tp" + std::to_string(c.tensor) + " " + c.kind + " dp" + std::to_string(c.data);
 }
 
 }  // namespace

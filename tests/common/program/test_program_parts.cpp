@@ -62,7 +62,7 @@ TEST_CASE("parts take as long as the phases whose steps they are, hidden collect
 }
 
 TEST_CASE("a forward reduces twice, each time after computing, and adds the last branch") {
-  CollectiveTable table(machine(), {.ranks = 4, .per_machine = 4});
+  CollectiveTable table(machine(), GroupPlacement{.ranks = 4, .per_machine = 4});
   const std::vector<ActionPart> parts = action_parts(layer(false, false).steps, std::vector{Phase::forward}, table);
   REQUIRE(parts.size() == 3);
   for (const ActionPart& part : parts) {
@@ -91,7 +91,7 @@ TEST_CASE("a forward goes through its steps in their order, a backward against i
                                collective(phase, 2e6), stream(phase, 4 * rate)});
   }
   const auto check = [&](Phase phase, std::vector<double> computing, std::vector<double> bytes) {
-    CollectiveTable table(free_gaps, {.ranks = 4, .per_machine = 4});
+    CollectiveTable table(free_gaps, GroupPlacement{.ranks = 4, .per_machine = 4});
     const std::vector<ActionPart> parts = action_parts(steps, std::vector{phase}, table);
     REQUIRE(parts.size() == computing.size());
     for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -105,7 +105,7 @@ TEST_CASE("a forward goes through its steps in their order, a backward against i
 }
 
 TEST_CASE("stretching changes what only computes, and never below zero") {
-  CollectiveTable table(machine(), {.ranks = 4, .per_machine = 4});
+  CollectiveTable table(machine(), GroupPlacement{.ranks = 4, .per_machine = 4});
   const std::int32_t all_reduce = table.index(Collective::all_reduce, 1e8);
   std::vector<ActionPart> parts{{.compute = {1}, .collective = all_reduce},
                                 {.compute = {2}, .collective = all_reduce, .beside = true},
