@@ -70,11 +70,16 @@ std::string change_text(double fraction) {
 }
 
 std::string without_numbers(std::string_view text) {
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
   std::string result;
-  for (const char letter : text) {
-    const bool digit = letter >= '0' && letter <= '9';
-    if (!digit) result += letter;
-    if (digit && (result.empty() || result.back() != '#')) result += '#';
+  for (std::size_t at = 0; at < text.size();) {
+    std::size_t end = at;
+    while (end < text.size() && is_digit(text[end])) ++end;
+    const bool number = end > at && (end == text.size() || !is_letter(text[end]));
+    end = std::max(end, at + 1);
+    result += number ? "#" : text.substr(at, end - at);
+    at = end;
   }
   return result;
 }

@@ -19,7 +19,8 @@ namespace plumb {
 // "+1.2%", "-10.0%", never "-0.0%": t / t_ref − 1, by what part of its reference something is more.
 [[nodiscard]] std::string change_text(double fraction);
 
-// Each number as "#": messages that differ in numbers alone become the same.
+// Each number as "#": messages that differ in numbers alone become the same. Digits before a letter are a name's, as in
+// 2d and 1f1b.
 [[nodiscard]] std::string without_numbers(std::string_view text);
 
 // Columns of the terminal that UTF-8 text takes: its code points.

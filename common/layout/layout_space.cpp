@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "common/layout/tensor_grid.hpp"
-
 namespace plumb {
 namespace {
 
@@ -17,6 +15,12 @@ std::vector<int> divisors(int number) {
   }
   small.insert(small.end(), large.rbegin(), large.rend());
   return small;
+}
+
+std::vector<int> any_depths(int degree) {
+  std::vector<int> depths = divisors(degree);
+  std::erase_if(depths, [&](int depth) { return depth == 1 || depth > degree / 4; });
+  return depths;
 }
 
 std::vector<std::array<MeshAxis, 5>> any_order() {
@@ -63,6 +67,34 @@ void append_orders(const LayoutSpace& space, Layout layout, std::vector<Layout>&
 
 }  // namespace
 
+std::vector<TensorLayout> tensor_layouts_of(const LayoutSpace& space, int degree) {
+  TensorLayout tensor = space.base.tensor;
+  tensor.degree = degree;
+  tensor.kind = TensorKind::one_d;
+  tensor.depth = 1;
+  tensor.sequence_parallel = false;
+  if (degree == 1) return {tensor};
+  std::vector<TensorLayout> all;
+  for (const TensorKind kind : space.kinds) {
+    TensorLayout of_kind = tensor;
+    of_kind.kind = kind;
+    if (kind == TensorKind::one_d) {
+      for (const bool flag : space.sequence_parallel) {
+        of_kind.sequence_parallel = flag;
+        all.push_back(of_kind);
+      }
+    } else if (kind == TensorKind::two_and_half_d) {
+      for (const int depth : space.depths ? *space.depths : any_depths(degree)) {
+        of_kind.depth = depth;
+        all.push_back(of_kind);
+      }
+    } else {
+      all.push_back(of_kind);
+    }
+  }
+  return all;
+}
+
 std::vector<Layout> layouts_of(const LayoutSpace& space, int ranks) {
   const int others = space.base.context * space.base.expert;
   if (ranks < 1 || ranks % others != 0) return {};
@@ -70,19 +102,17 @@ std::vector<Layout> layouts_of(const LayoutSpace& space, int ranks) {
   const auto allowed = [&](const std::optional<std::vector<int>>& degrees) -> const std::vector<int>& {
     return degrees ? *degrees : any;
   };
-  const std::vector<bool> without = {false};
   std::vector<Layout> layouts;
   Layout layout = space.base;
-  for (const int tensor : allowed(space.tensor)) {
-    layout.tensor.degree = tensor;
-    if (is_grid(layout.tensor) && !find_grid(layout.tensor)) continue;
+  for (const int degree : allowed(space.tensor)) {
+    const std::vector<TensorLayout> tensors = tensor_layouts_of(space, degree);
     for (const int pipeline : allowed(space.pipeline)) {
       for (const int data : allowed(space.data)) {
-        if (std::int64_t{tensor} * pipeline * data * others != ranks) continue;
+        if (std::int64_t{degree} * pipeline * data * others != ranks) continue;
         layout.pipeline = pipeline;
         layout.data.degree = data;
-        for (const bool flag : tensor > 1 ? space.sequence_parallel : without) {
-          layout.tensor.sequence_parallel = flag;
+        for (const TensorLayout& tensor : tensors) {
+          layout.tensor = tensor;
           append_orders(space, layout, layouts);
         }
       }

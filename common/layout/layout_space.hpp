@@ -10,21 +10,28 @@
 
 namespace plumb {
 
-// What each axis may be. Degrees: none means any; orders: none means any of tensor, data and pipeline.
+// What each axis may be. Degrees: none means any; orders: none means any of tensor, data and pipeline. Depths are of
+// 2.5d; none: all that leave a grid of 2 × 2 ranks at least.
 struct LayoutSpace {
   Layout base = {};  // what is not open
   std::optional<std::vector<int>> pipeline = {};
   std::optional<std::vector<int>> tensor = {};
   std::optional<std::vector<int>> data = {};
-  std::vector<bool> sequence_parallel = {false};
+  std::vector<TensorKind> kinds = {TensorKind::one_d};
+  std::optional<std::vector<int>> depths = {{1}};
+  std::vector<bool> sequence_parallel = {false};  // of 1d
   std::optional<std::vector<std::array<MeshAxis, 5>>> orders = {};
 };
 
+// The tensor layouts of one degree: by kind, then depth or sequence parallelism, each in the order of the space. Also
+// those whose grid the degree does not make, so that whoever weighs them can say so (tensor_grid). Of a degree of one
+// there is one, 1d.
+[[nodiscard]] std::vector<TensorLayout> tensor_layouts_of(const LayoutSpace& space, int degree);
+
 // Every layout of the space whose degrees multiply to `ranks`, each once: by tensor degree, then pipeline, then data,
-// each in the order that the space gives, ascending where it is any; then sequence parallelism, then order. A tensor
-// degree of one has no sequence parallelism, and orders that nest the axes above one alike are the same mesh: the first
-// stands for all. Of a grid only degrees that make one. Of any orders the first has tensor innermost, then data, then
-// pipeline. Empty: there is none.
+// each in the order that the space gives, ascending where it is any; then tensor layout, then order. Orders that nest
+// the axes above one alike are the same mesh: the first stands for all. Of any orders the first has tensor innermost,
+// then data, then pipeline. Empty: there is none.
 [[nodiscard]] std::vector<Layout> layouts_of(const LayoutSpace& space, int ranks);
 
 // "pipeline auto, tensor 2 or 4, data 1".

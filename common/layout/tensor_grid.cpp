@@ -21,10 +21,9 @@ std::int64_t side_below(const TensorLayout& tensor) {
   return q;
 }
 
-std::string wanted(const TensorLayout& tensor) {
-  const std::string of = " of a " + grid_text(tensor);
-  if (is_cube(tensor)) return "q³" + of;
-  return (tensor.kind == TensorKind::two_and_half_d ? std::to_string(tensor.depth) + "·q²" : "q²") + of;
+std::string ranks_wanted(const TensorLayout& tensor) {
+  if (is_cube(tensor)) return "q³";
+  return tensor.kind == TensorKind::two_and_half_d ? std::to_string(tensor.depth) + "·q²" : "q²";
 }
 
 std::string with_degree(const TensorLayout& tensor) {
@@ -88,8 +87,10 @@ TensorGrid tensor_grid(const TensorLayout& tensor) {
   if (const auto grid = find_grid(tensor)) return *grid;
   const std::int64_t q = side_below(tensor);
   const std::string below = q > 0 ? std::to_string(grid_ranks(tensor, q)) + " or " : "";
-  throw InputError("layout.tensor.degree", "expected " + wanted(tensor) + ", found " + std::to_string(tensor.degree),
-                   "degree: " + below + std::to_string(grid_ranks(tensor, q + 1)));
+  throw InputError(
+      "layout.tensor.degree",
+      "a " + grid_text(tensor) + " needs " + ranks_wanted(tensor) + " ranks, not " + std::to_string(tensor.degree),
+      "degree: " + below + std::to_string(grid_ranks(tensor, q + 1)));
 }
 
 const std::string& name_of(TensorKind kind) { return tensor_kind_names().at(static_cast<std::size_t>(kind)); }

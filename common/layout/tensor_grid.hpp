@@ -1,6 +1,7 @@
 // The grid of ranks of a 2d, 2.5d or 3d tensor layout, and what it must divide of a model and a microbatch.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -27,6 +28,8 @@ struct TensorGrid {
 // The same; throws InputError (where = "layout.tensor.degree") where there is none, with the degrees beside it.
 [[nodiscard]] TensorGrid tensor_grid(const TensorLayout& tensor);
 
+inline constexpr std::array all_tensor_kinds = {TensorKind::one_d, TensorKind::two_d, TensorKind::two_and_half_d,
+                                                TensorKind::three_d};
 // "1d", "2.5d".
 [[nodiscard]] const std::string& name_of(TensorKind kind);
 // "2d tensor layout", "2.5d tensor layout of depth 2".

@@ -56,6 +56,32 @@ struct ClusterBlock {
 };
 [[nodiscard]] ClusterBlock read_cluster(const YamlValue& file, std::optional<ElementType> precision);
 
+[[nodiscard]] inline bool is_auto(const YamlValue& value) { return value.is_text() && value.text() == "auto"; }
+// A number where a block of keys stands is most likely its degree.
+void require_block(const YamlValue& value, const std::string& key, const std::string& degree_key);
+
+// Degrees that a key leaves open; none: it says one, or nothing.
+struct OpenDegrees {
+  bool any = false;            // auto
+  std::vector<int> some = {};  // a list
+  [[nodiscard]] bool open() const { return any || !some.empty(); }
+};
+[[nodiscard]] int read_degree(const YamlValue& value);
+// `degree` is the one that is said, or the first of several.
+[[nodiscard]] OpenDegrees read_degrees(const YamlValue& value, int& degree);
+
+// `tensor` of a layout: what it says, of several the first, and what it leaves open.
+struct TensorChoices {
+  TensorLayout tensor = {};
+  OpenDegrees degrees = {};
+  std::vector<TensorKind> kinds = {TensorKind::one_d};
+  OpenDegrees depths = {};  // of 2.5d
+  std::vector<bool> sequence_parallel = {false};
+  std::optional<YamlValue> place = {};  // of the degree
+  [[nodiscard]] bool open() const;
+};
+[[nodiscard]] TensorChoices read_tensor(const YamlValue& block);
+
 // Degrees and orders, at least one layout; settles the number of ranks of `cluster` and, where it is left out, of
 // pipeline stages. Where degrees are open (auto or a list), their product is the number of ranks of the cluster.
 struct LayoutChoices {

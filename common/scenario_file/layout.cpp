@@ -6,7 +6,6 @@
 #include "common/cluster/machine_ranges.hpp"
 #include "common/layout/layout_space.hpp"
 #include "common/layout/planned.hpp"
-#include "common/layout/tensor_grid.hpp"
 #include "common/scenario_file/blocks.hpp"
 #include "common/scenario_file/shipped.hpp"
 
@@ -15,24 +14,10 @@ namespace {
 
 constexpr int most_degree = most_cluster_ranks;
 
+}  // namespace
+
 int read_degree(const YamlValue& value) { return static_cast<int>(value.integer(1, most_degree)); }
 
-// A number where a block of keys stands is most likely its degree.
-void require_block(const YamlValue& value, const std::string& key, const std::string& degree_key) {
-  if (!value.is_scalar()) return;
-  const bool number = !value.is_text() && value.text() != "true" && value.text() != "false";
-  value.fail(value.path() + ": expected keys and values, not '" + excerpt(value.text()) + "'",
-             key + ": {" + degree_key + ": " + (number ? value.text() : "1") + "}");
-}
-
-// Degrees that a key leaves open; none: it says one, or nothing.
-struct OpenDegrees {
-  bool any = false;            // auto
-  std::vector<int> some = {};  // a list
-  [[nodiscard]] bool open() const { return any || !some.empty(); }
-};
-
-// `degree` is the one that is said, or the first of several.
 OpenDegrees read_degrees(const YamlValue& value, int& degree) {
   const auto given = auto_or_values(value);
   if (!given) return {.any = true};
@@ -47,98 +32,34 @@ OpenDegrees read_degrees(const YamlValue& value, int& degree) {
   return degrees;
 }
 
-bool is_auto(const YamlValue& value) { return value.is_text() && value.text() == "auto"; }
+void require_block(const YamlValue& value, const std::string& key, const std::string& degree_key) {
+  if (!value.is_scalar()) return;
+  const bool number = !value.is_text() && value.text() != "true" && value.text() != "false";
+  value.fail(value.path() + ": expected keys and values, not '" + excerpt(value.text()) + "'",
+             key + ": {" + degree_key + ": " + (number ? value.text() : "1") + "}");
+}
+
+namespace {
 
 // What a layout block says, and what it leaves open.
 struct LayoutBlock {
   Layout layout = {};
   OpenDegrees pipeline = {};
-  OpenDegrees tensor = {};
+  TensorChoices tensor = {};
   OpenDegrees data = {};
-  std::vector<bool> sequence_parallel = {false};
   bool any_order = false;
   std::optional<YamlValue> pipeline_place = {};
-  std::optional<YamlValue> tensor_place = {};
   std::vector<int> by_stage = {};  // data degrees
   bool by_stage_open = false;
   ShardingChoices sharding = {};
   std::optional<YamlValue> by_stage_place = {};
-  [[nodiscard]] bool open() const {
-    return pipeline.open() || tensor.open() || data.open() || sequence_parallel.size() > 1 || any_order;
-  }
+  [[nodiscard]] bool open() const { return pipeline.open() || tensor.open() || data.open() || any_order; }
   // That are said; none: any.
   [[nodiscard]] std::vector<int> pipeline_lengths() const {
     if (pipeline.any || !pipeline_place) return {};
     return pipeline.some.empty() ? std::vector<int>{layout.pipeline} : pipeline.some;
   }
 };
-
-void read_sequence_parallel(const YamlValue& value, LayoutBlock& result) {
-  const auto given = auto_or_values(value);
-  if (!given) {
-    result.sequence_parallel = {true, false};
-    return;
-  }
-  result.sequence_parallel.clear();
-  for (const YamlValue& item : *given) {
-    const bool flag = item.boolean();
-    if (std::ranges::find(result.sequence_parallel, flag) != result.sequence_parallel.end()) {
-      item.fail("'" + item.text() + "' stands twice");
-    }
-    result.sequence_parallel.push_back(flag);
-  }
-}
-
-// At the key that it is about. Of degrees that are open, planning leaves out those that make no grid.
-void require_grid_at(const YamlValue& block, const LayoutBlock& read) {
-  const auto place = [&](const char* key) { return block.find(key).value_or(block); };
-  const TensorLayout& tensor = read.layout.tensor;
-  if (is_grid(tensor) && std::ranges::find(read.sequence_parallel, true) != read.sequence_parallel.end()) {
-    place("sequence_parallel").fail("a " + grid_text(tensor) + " divides hidden states already", "kind: 1d");
-  }
-  Layout alone;
-  alone.tensor = tensor;
-  try {
-    if (!read.tensor.open() || !is_grid(tensor)) require_grid(alone);
-  } catch (const InputError& error) {
-    place(tensor.kind == TensorKind::two_and_half_d || tensor.depth == 1 ? "degree" : "depth")
-        .fail(error.problem(), error.hint());
-  }
-}
-
-void read_tensor(const YamlValue& block, LayoutBlock& result) {
-  TensorLayout& tensor = result.layout.tensor;
-  result.tensor_place = block;
-  if (is_auto(block)) {
-    result.tensor.any = true;
-    result.sequence_parallel = {true, false};
-    return;
-  }
-  require_block(block, "tensor", "degree");
-  block.check_keys({"degree", "kind", "depth", "sequence_parallel", "asynchronous"});
-  if (const auto degree = block.find("degree")) {
-    result.tensor = read_degrees(*degree, tensor.degree);
-    result.tensor_place = degree;
-  }
-  if (const auto kind = block.find("kind")) {
-    if (kind->is_list() || is_auto(*kind)) {
-      kind->fail("tensor layouts of several kinds are not searched yet",
-                 "one of them; plumb layout compare sets all beside each other");
-    }
-    tensor.kind = static_cast<TensorKind>(kind->choice(tensor_kind_names()));
-  }
-  if (const auto depth = block.find("depth")) tensor.depth = read_degree(*depth);
-  if (const auto flag = block.find("sequence_parallel")) {
-    read_sequence_parallel(*flag, result);
-    if (!result.tensor.open() && tensor.degree == 1 && result.sequence_parallel == std::vector{true}) {
-      flag->fail("sequence parallelism gives each tensor rank a part of the tokens, and the tensor degree is 1",
-                 "degree: 2 or more beside it, or sequence_parallel: false");
-    }
-  }
-  tensor.sequence_parallel = result.sequence_parallel.front();
-  if (const auto flag = block.find("asynchronous")) tensor.asynchronous = flag->boolean();
-  require_grid_at(block, result);
-}
 
 void read_by_stage(const YamlValue& value, LayoutBlock& result) {
   if (is_auto(value)) {
@@ -293,8 +214,8 @@ void refuse_planned(const YamlValue& block, const Layout& layout) {
 LayoutBlock read_block(const YamlValue& given) {
   LayoutBlock result;
   if (is_auto(given)) {
-    result.pipeline.any = result.tensor.any = result.data.any = result.any_order = true;
-    result.sequence_parallel = {true, false};
+    result.pipeline.any = result.data.any = result.any_order = true;
+    result.tensor = read_tensor(given);
     return result;
   }
   const YamlValue block = block_or_file(given, "layout");
@@ -304,7 +225,8 @@ LayoutBlock read_block(const YamlValue& given) {
     result.any_order = is_auto(*order);
     if (!result.any_order) result.layout.order = read_order(*order);
   }
-  if (const auto tensor = block.find("tensor")) read_tensor(*tensor, result);
+  if (const auto tensor = block.find("tensor")) result.tensor = read_tensor(*tensor);
+  result.layout.tensor = result.tensor.tensor;
   if (const auto data = block.find("data")) read_data(*data, result);
   if (const auto context = block.find("context")) result.layout.context = read_degree(*context);
   if (const auto expert = block.find("expert")) result.layout.expert = read_degree(*expert);
@@ -347,9 +269,11 @@ std::vector<Layout> open_layouts(const YamlValue& place, const LayoutBlock& bloc
   };
   LayoutSpace space{.base = block.layout,
                     .pipeline = degrees(block.pipeline, block.layout.pipeline),
-                    .tensor = degrees(block.tensor, block.layout.tensor.degree),
+                    .tensor = degrees(block.tensor.degrees, block.layout.tensor.degree),
                     .data = degrees(block.data, block.layout.data.degree),
-                    .sequence_parallel = block.sequence_parallel};
+                    .kinds = block.tensor.kinds,
+                    .depths = degrees(block.tensor.depths, block.layout.tensor.depth),
+                    .sequence_parallel = block.tensor.sequence_parallel};
   if (!block.any_order) space.orders = {block.layout.order};
   // As in a layout that is settled: a pipeline that nobody mentions takes the ranks that are left.
   if (!block.pipeline_place) space.pipeline.reset();
@@ -384,14 +308,14 @@ LayoutChoices read_layouts(const YamlValue& file, const std::optional<YamlValue>
   settle_by_stage(block);
   if (block.open()) {
     LayoutChoices choices{.layouts = open_layouts(block.pipeline_place.value_or(*given), block, cluster),
-                          .tensor_place = block.tensor_place};
+                          .tensor_place = block.tensor.place};
     if (block.by_stage_open) choices.stage_data_pipelines = block.pipeline_lengths();
     return choices;
   }
   const YamlValue place = block.by_stage_place.value_or(block.pipeline_place.value_or(block_or_file(*given, "layout")));
   settle_ranks(place, block.layout, block.pipeline_place || block.by_stage_place, cluster);
   return {.layouts = settled_sharding({block.layout}, block.sharding, cluster.cluster.machine.devices),
-          .tensor_place = block.tensor_place};
+          .tensor_place = block.tensor.place};
 }
 
 }  // namespace plumb

@@ -89,6 +89,7 @@ std::array<std::vector<std::vector<int>>, 2> planned_vectors(const Scenario& sce
 std::vector<Layout> tensor_layouts(const Scenario& scenario) {
   std::vector<Layout> different;
   for (const Layout& layout : layouts_of(scenario)) {
+    if (is_grid(layout.tensor)) continue;  // whose stages have one data degree (require_grid)
     Layout base = layout_with(layout, {1});
     if (!is_divisible(scenario.model, base)) continue;
     if (std::ranges::find(different, base) == different.end()) different.push_back(std::move(base));

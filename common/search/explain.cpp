@@ -14,8 +14,9 @@ std::string_view name_of(LeftOutWhy why) {
   return names.at(static_cast<std::size_t>(why));
 }
 
-LeftOut& LeftOutLog::entry(const LeftOut& key) {
-  return entries_.try_emplace(std::tuple(key.why, key.tensor, key.pipeline), key).first->second;
+LeftOut& LeftOutLog::entry(LeftOutWhy why, const Layout& layout) {
+  const LeftOut of{.why = why, .tensor = layout.tensor.degree, .kind = layout.tensor.kind, .pipeline = layout.pipeline};
+  return entries_.try_emplace(std::tuple(why, of.tensor, of.kind, of.pipeline), of).first->second;
 }
 
 void LeftOutLog::cannot_be_built(const std::string& reason, std::int64_t candidates) {
@@ -34,14 +35,13 @@ void LeftOutLog::add_by_reason(LeftOutWhy why, const std::string& reason, std::i
 }
 
 void LeftOutLog::too_large(LeftOutWhy why, const Layout& layout, Bytes bytes, std::int64_t candidates) {
-  LeftOut& found = entry({.why = why, .tensor = layout.tensor.degree, .pipeline = layout.pipeline});
+  LeftOut& found = entry(why, layout);
   found.least_bytes = found.candidates == 0 ? bytes : std::min(found.least_bytes, bytes);
   found.candidates += candidates;
 }
 
 void LeftOutLog::too_slow(const Layout& layout, Seconds time, std::int64_t candidates) {
-  LeftOut& found =
-      entry({.why = LeftOutWhy::slower_by_bound, .tensor = layout.tensor.degree, .pipeline = layout.pipeline});
+  LeftOut& found = entry(LeftOutWhy::slower_by_bound, layout);
   found.least_time = found.candidates == 0 ? time : std::min(found.least_time, time);
   found.candidates += candidates;
 }
@@ -51,8 +51,8 @@ std::vector<LeftOut> LeftOutLog::sorted() const {
   for (const auto& [key, entry] : by_reason_) result.push_back(entry);
   for (const auto& [key, entry] : entries_) result.push_back(entry);
   std::ranges::sort(result, [](const LeftOut& a, const LeftOut& b) {
-    return std::tuple(a.why, -a.candidates, a.reason, a.tensor, a.pipeline) <
-           std::tuple(b.why, -b.candidates, b.reason, b.tensor, b.pipeline);
+    return std::tuple(a.why, -a.candidates, a.reason, a.tensor, a.kind, a.pipeline) <
+           std::tuple(b.why, -b.candidates, b.reason, b.tensor, b.kind, b.pipeline);
   });
   return result;
 }

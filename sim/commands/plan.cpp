@@ -12,6 +12,7 @@
 #include "common/base/files.hpp"
 #include "common/base/program.hpp"
 #include "common/base/text.hpp"
+#include "common/layout/tensor_grid.hpp"
 #include "common/plan/timeline_head.hpp"
 #include "common/planner/planner.hpp"
 #include "common/scenario_file/read_scenario.hpp"
@@ -142,7 +143,8 @@ void print_counts(const Planned& planned) {
 std::string left_out_text(const LeftOut& group, const Scenario& scenario, const Candidate& chosen) {
   if (has_reason(group)) return group.reason;
   const Machine& machine = scenario.cluster.machine;
-  const std::string of = fmt::format("tensor {}{}, pipeline {}", group.tensor,
+  const std::string kind = group.kind == TensorKind::one_d ? "" : "·" + name_of(group.kind);
+  const std::string of = fmt::format("tensor {}{}{}, pipeline {}", group.tensor, kind,
                                      group.tensor > machine.devices ? " (crosses machines)" : "", group.pipeline);
   if (group.why == LeftOutWhy::slower_by_bound) {
     return fmt::format("{}: at least {}, the best {}", of, to_text(group.least_time), to_text(chosen.iteration));

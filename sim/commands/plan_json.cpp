@@ -1,5 +1,6 @@
 #include "sim/commands/plan_json.hpp"
 
+#include "common/layout/tensor_grid.hpp"
 #include "common/plan/timeline_head.hpp"
 #include "common/study/bottleneck.hpp"
 #include "sim/commands/describe.hpp"
@@ -30,6 +31,7 @@ Json to_json(const Candidate& candidate, const Scenario& scenario) {
   const Bottleneck bound = built ? bottleneck(candidate.plan) : Bottleneck{};
   const Layout layout = layout_of(candidate.choice, scenario);
   Json json{{"layout", describe(layout)},
+            {"tensor_kind", name_of(layout.tensor.kind)},
             {"sequence_parallel", layout.tensor.degree > 1 && layout.tensor.sequence_parallel},
             {"order", order_json(layout)},
             {"schedule", candidate.choice.schedule.name},
@@ -73,6 +75,7 @@ Json to_json(const LeftOut& group) {
     return json;
   }
   json["tensor"] = group.tensor;
+  json["tensor_kind"] = name_of(group.kind);
   json["pipeline"] = group.pipeline;
   if (group.why == LeftOutWhy::slower_by_bound) {
     json["least_s"] = group.least_time.value;

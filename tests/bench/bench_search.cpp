@@ -1,12 +1,14 @@
 // How many candidates a second the search weighs, and how many it disposes of: MT-NLG 530B (arXiv 2201.11990) on 2,520
-// GPUs, batch 1,920. Two threads, as the goal is stated.
+// GPUs, batch 1,920. Two threads, as the goal is stated. And whether one takes longer where tensor kinds are open.
 #include <benchmark/benchmark.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
 #include <map>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <tuple>
 #include <vector>
@@ -185,6 +187,79 @@ BENCHMARK_CAPTURE(weigh_all, megatron_2022, "megatron-2022")
     ->UseRealTime()
     ->Iterations(1);
 BENCHMARK_CAPTURE(weigh_all, plumb, "plumb")->Unit(benchmark::kMillisecond)->UseRealTime()->Iterations(1);
+
+// A GPT whose shapes every grid of up to 64 ranks divides (scenarios/tensor-grids.yaml).
+const char* const open_kinds = R"(
+model: {name: gpt-39b, vocabulary: 51200, hidden: 8192, heads: 64, ffn: 32768, layers: "full/dense*48",
+        activation: gelu, norm: layernorm, bias: true, positions: learned, max_positions: 2048, tied_embeddings: false}
+cluster: {machine: dgx-a100, nodes: 8}
+training: {sequence: 2048, global_batch: 256, precision: bf16, microbatch: auto, recompute: [none, full]}
+layout: {pipeline: auto, data: auto, tensor: {degree: auto, sequence_parallel: auto, kind: KIND}}
+schedule: [1f1b, zb-h1]
+split: [uniform, dynamic]
+)";
+
+double user_seconds() {
+  rusage used = {};
+  ::getrusage(RUSAGE_THREAD, &used);
+  return static_cast<double>(used.ru_utime.tv_sec) + 1e-6 * static_cast<double>(used.ru_utime.tv_usec);
+}
+
+struct WeighedSpace {
+  double seconds_each = 0;  // of user time
+  std::int64_t weighed = 0;
+};
+
+// All that a space has and nothing refuses, from empty caches.
+WeighedSpace weigh_space(std::string_view kind) {
+  std::string yaml = open_kinds;
+  yaml.replace(yaml.find("KIND"), 4, kind);
+  const Scenario scenario = read_scenario(YamlValue::parse(yaml, "kinds.yaml"), "kinds");
+  const SearchSpace space(scenario);
+  FastEvaluator fast(scenario);
+  WeighedSpace result;
+  const double before = user_seconds();
+  for (std::int64_t family = 0; family < space.families(); ++family) {
+    if (space.refusal(family)) continue;
+    for (const SplitChoice& split : scenario.splits) {
+      try {
+        benchmark::DoNotOptimize(fast.weigh(space.family(family), split));
+        ++result.weighed;
+      } catch (const InputError&) {  // not counted, though it takes time
+      }
+    }
+  }
+  result.seconds_each = (user_seconds() - before) / static_cast<double>(result.weighed);
+  return result;
+}
+
+double median(std::vector<double> values) {
+  std::ranges::nth_element(values, values.begin() + std::ssize(values) / 2);
+  return values[values.size() / 2];
+}
+
+// In turns, so that the machine's mood is shared; user time of one thread, for each candidate that is weighed. The goal
+// is a ratio of 1.2 at most. Printed, not asserted.
+void weigh_open_kinds(benchmark::State& state) {
+  std::map<std::string, std::vector<double>> each;
+  std::map<std::string, std::int64_t> weighed;
+  std::vector<double> ratios;
+  for (auto _ : state) {
+    const bool first = ratios.size() % 2 == 0;
+    for (const std::string kind : {first ? "1d" : "auto", first ? "auto" : "1d"}) {
+      const WeighedSpace space = weigh_space(kind);
+      each[kind].push_back(space.seconds_each * 1e6);
+      weighed[kind] = space.weighed;
+    }
+    ratios.push_back(each["auto"].back() / each["1d"].back());
+  }
+  state.counters["1d_weighed"] = static_cast<double>(weighed["1d"]);
+  state.counters["all_weighed"] = static_cast<double>(weighed["auto"]);
+  state.counters["1d_us_each"] = median(each["1d"]);
+  state.counters["all_us_each"] = median(each["auto"]);
+  state.counters["all_to_1d"] = median(ratios);
+}
+BENCHMARK(weigh_open_kinds)->Unit(benchmark::kMillisecond)->UseRealTime()->Iterations(9);
 
 }  // namespace
 }  // namespace plumb::bench

@@ -135,3 +135,30 @@ TEST_CASE("degrees that are open with a grid's kind are those that make one") {
   }
   CHECK(planned.at("candidates").size() > 1);
 }
+
+TEST_CASE("kinds that are open are searched, and what falls out says why, by kind") {
+  const Folder folder;
+  const std::string open = replaced(replaced(replaced(gpt, "pipeline: 2", "pipeline: auto, data: auto"), "degree: 8",
+                                             "degree: auto, kind: auto, sequence_parallel: auto"),
+                                    "microbatch: 8", "microbatch: [1, 4]");
+  const std::string file = folder.file("open.yaml", open);
+  const Json planned = json_of(run_plumb(folder, "plan " + file + " --json --explain --top 1000 --no-bound"));
+  std::map<std::string, int> kinds;
+  for (const Json& candidate : planned.at("candidates")) ++kinds[candidate.at("tensor_kind").get<std::string>()];
+  for (const std::string kind : {"1d", "2d", "2.5d", "3d"}) CHECK(kinds[kind] > 0);
+  std::string reasons;
+  for (const Json& group : planned.at("explain")) {
+    if (group.at("why") == "cannot_be_built") reasons += group.at("reason").get<std::string>() + '\n';
+  }
+  for (const std::string reason :
+       {"a 2d tensor layout needs q² ranks, not ", "a 3d tensor layout needs q³ ranks, not ",
+        "a 2d tensor layout of degree 16 divides the sequences of a microbatch among 4 ranks, which do not divide 1",
+        "a 3d tensor layout of degree 8 divides the sequences of a microbatch among 4 ranks, which do not divide 1",
+        "·q² ranks, not "}) {
+    CHECK_THAT(reasons, ContainsSubstring(reason));
+  }
+  const Outcome table = run_plumb(folder, "plan " + file + " --explain --top 1");
+  CHECK_THAT(table.out, ContainsSubstring("tensor 4·2d, pipeline ") && ContainsSubstring("tensor 8·3d, pipeline "));
+  const std::string none = folder.file("none.yaml", in("degree: [2, 8], kind: [2d]}, data: {degree: auto"));
+  refuses(run_plumb(folder, "plan " + none), {"a 2d tensor layout needs q² ranks", "degree: "});
+}

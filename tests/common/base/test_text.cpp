@@ -31,6 +31,14 @@ TEST_CASE("a number that rounds up to the next power of ten keeps four digits") 
   CHECK(to_text(Seconds{0.99999}) == "1.000 s");
 }
 
+TEST_CASE("numbers become one sign, and digits of a name stay") {
+  CHECK(without_numbers("a 2.5d tensor layout of depth 12 needs 12·q² ranks, not 8") ==
+        "a #.5d tensor layout of depth # needs #·q² ranks, not #");
+  CHECK(without_numbers("a 2d tensor layout of degree 4") != without_numbers("a 3d tensor layout of degree 4"));
+  CHECK(without_numbers("1f1b, zb-h1: 64") == "1f1b, zb-h#: #");
+  CHECK(without_numbers("") == "");
+}
+
 TEST_CASE("what was found is shown shortly and cannot act on a terminal") {
   CHECK(excerpt("0F3") == "0F3");
   CHECK(excerpt(std::string(40, '(')) == std::string(40, '('));

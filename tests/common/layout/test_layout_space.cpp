@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "common/layout/tensor_grid.hpp"
 #include "tests/catch.hpp"
 
 using namespace plumb;
@@ -74,6 +75,35 @@ TEST_CASE("sequence parallelism is open only where there is a tensor group") {
       CHECK((layout.tensor.degree > 1 || !layout.tensor.sequence_parallel));
     }
   }
+}
+
+TEST_CASE("of any kind and depth: every grid that a degree makes is there, and each once") {
+  LayoutSpace space;
+  space.kinds = {all_tensor_kinds.begin(), all_tensor_kinds.end()};
+  space.depths.reset();
+  space.sequence_parallel = {false, true};
+  for (int degree = 2; degree <= 256; ++degree) {
+    CAPTURE(degree);
+    std::set<std::pair<TensorKind, int>> grids;  // by brute force over sides and depths
+    for (int q = 2; q * q <= degree; ++q) {
+      if (q * q == degree) grids.emplace(TensorKind::two_d, 1);
+      if (q * q * q == degree) grids.emplace(TensorKind::three_d, 1);
+      for (int depth = 2; depth * q * q <= degree; ++depth) {
+        if (depth * q * q == degree) grids.emplace(TensorKind::two_and_half_d, depth);
+      }
+    }
+    std::set<std::pair<TensorKind, int>> found;
+    int one_d = 0;
+    for (const TensorLayout& tensor : tensor_layouts_of(space, degree)) {
+      CHECK(tensor.degree == degree);
+      one_d += is_grid(tensor) ? 0 : 1;
+      CHECK((!tensor.sequence_parallel || !is_grid(tensor)));
+      if (is_grid(tensor) && find_grid(tensor)) CHECK(found.emplace(tensor.kind, tensor.depth).second);
+    }
+    CHECK(found == grids);
+    CHECK(one_d == 2);
+  }
+  CHECK(tensor_layouts_of(space, 1) == std::vector<TensorLayout>{{}});
 }
 
 TEST_CASE("lists keep their order and leave out what does not multiply to the ranks") {

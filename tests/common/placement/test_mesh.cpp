@@ -64,7 +64,7 @@ TEST_CASE("a group over a set of axes has the ranks that agree on all others", "
 TEST_CASE("grids and copies must make up their degree", "[placement]") {
   Layout layout;
   layout.tensor = {.degree = 8, .kind = TensorKind::two_d};
-  CHECK_THROWS_WITH(mesh_of(layout), ContainsSubstring("q² of a 2d tensor layout, found 8"));
+  CHECK_THROWS_WITH(mesh_of(layout), ContainsSubstring("a 2d tensor layout needs q² ranks, not 8"));
   layout.tensor = {.degree = 8, .kind = TensorKind::two_and_half_d, .depth = 2};
   CHECK(size(mesh_of(layout), axis_of(mesh_of(layout), "tensor.row")) == 2);
   layout.tensor = {.degree = 12, .kind = TensorKind::two_and_half_d, .depth = 2};
@@ -72,7 +72,7 @@ TEST_CASE("grids and copies must make up their degree", "[placement]") {
   layout.tensor = {.degree = 27, .kind = TensorKind::three_d};
   CHECK(size(mesh_of(layout), axis_of(mesh_of(layout), "tensor.depth")) == 3);
   layout.tensor = {.degree = 9, .kind = TensorKind::three_d};
-  CHECK_THROWS_WITH(mesh_of(layout), ContainsSubstring("q³ of a 3d tensor layout, found 9"));
+  CHECK_THROWS_WITH(mesh_of(layout), ContainsSubstring("a 3d tensor layout needs q³ ranks, not 9"));
   layout.tensor = {};
   layout.data = {.degree = 8, .sharding = Sharding::hsdp, .shard = 4, .replicate = 3};
   CHECK_THROWS_WITH(mesh_of(layout), ContainsSubstring("shard × replicate"));

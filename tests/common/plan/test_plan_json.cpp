@@ -259,7 +259,7 @@ TEST_CASE("a plan's tensor layout is a grid that its degree makes") {
     CHECK_THAT(message_for_plan(to_json(changed)), ContainsSubstring("plan.json:") && ContainsSubstring(part));
   };
   refused("has no depth", {.degree = 2, .depth = 2});
-  refused("q² of a 2d", {.degree = 2, .kind = TensorKind::two_d});
+  refused("a 2d tensor layout needs q²", {.degree = 2, .kind = TensorKind::two_d});
   refused("divides hidden states already", {.degree = 4, .kind = TensorKind::two_d, .sequence_parallel = true});
 }
 

@@ -12,9 +12,9 @@ TEST_CASE("a tensor layout of kind 2d to 3d is a grid that divides what it has a
     const std::string message = message_for(model + "layout: {tensor: {" + tensor + "}}\n");
     for (const std::string& part : parts) CHECK_THAT(message, ContainsSubstring(part));
   };
-  check_dense("kind: 2d, degree: 8", {"scenario.yaml:2:37: ", "q² of a 2d", "found 8", "hint: degree: 4 or 9"});
-  check_dense("kind: 2.5d, degree: 12, depth: 2", {"2·q² of a 2.5d", "depth 2, found 12", "degree: 8 or 18"});
-  check_dense("kind: 3d, degree: 4", {"q³ of a 3d", "found 4", "degree: 1 or 8"});
+  check_dense("kind: 2d, degree: 8", {"scenario.yaml:2:37: ", "needs q² ranks", "not 8", "hint: degree: 4 or 9"});
+  check_dense("kind: 2.5d, degree: 12, depth: 2", {"depth 2 needs 2·q² ranks", "not 12", "degree: 8 or 18"});
+  check_dense("kind: 3d, degree: 4", {"needs q³ ranks", "not 4", "degree: 1 or 8"});
   check_dense("kind: 1d, degree: 4, depth: 2", {"scenario.yaml:2:47: ", "has no depth", "kind: 2.5d"});
   check_dense("kind: 2d, degree: 4, sequence_parallel: true", {"divides hidden states already", "kind: 1d"});
   check_dense("kind: 2d, degree: 9",
@@ -22,9 +22,9 @@ TEST_CASE("a tensor layout of kind 2d to 3d is a grid that divides what it has a
   check_dense("kind: 3d, degree: 27", {"among 9 ranks", "64 hidden channels"});
   check_dense("kind: 2d, degree: 64", {"among 8 ranks", "4 heads"});
   check_dense("kind: 2d, degree: 4", {"no error"});
-  for (const std::string kinds : {"[1d, 2d]", "auto"}) {
-    check_dense("degree: 4, kind: " + kinds, {"scenario.yaml:2:36: ", "not searched yet", "plumb layout compare"});
-  }
+  check_dense("degree: 4, kind: [1d, 2d, 1d]", {"scenario.yaml:2:45: ", "'1d' stands twice"});
+  check_dense("degree: 4, kind: [1d, 2d], depth: 2", {"none of the kinds has a depth", "2.5d among them"});
+  check_dense("degree: 8, kind: [2d, 3d], sequence_parallel: auto", {"divides hidden states already", "kind: 1d"});
   CHECK_THAT(message_for("model: {vocabulary: 513, hidden: 64, heads: 4, ffn: 128, layers: \"full/dense\"}\n"
                          "layout: {tensor: {kind: 2d, degree: 4}}\n"),
              ContainsSubstring("do not divide 513 tokens of the vocabulary") && ContainsSubstring("hint: 512 or 514"));
@@ -51,4 +51,28 @@ TEST_CASE("a tensor layout of kind 2d to 3d is a grid that divides what it has a
   CHECK_THAT(message_for("model: {vocabulary: 512, hidden: 64, heads: 4, ffn: 128, layers: \"full/dense\", "
                          "tied_embeddings: true}\nlayout: {tensor: {kind: 2d, degree: 4}}\n"),
              ContainsSubstring("tied embedding's table cannot") && ContainsSubstring("tied_embeddings: false"));
+}
+
+TEST_CASE("kinds and depths that are open are candidates, degrees of no grid among them") {
+  const auto layouts_in = [](const std::string& tensor) {
+    const Scenario scenario = read_text(
+        "model: {vocabulary: 512, hidden: 64, heads: 4, ffn: 128, layers: \"full/dense*2\"}\n"
+        "cluster: {machine: dgx-a100}\nlayout: {data: auto, tensor: {" +
+        tensor + "}, pipeline: 1}\n");
+    CHECK(scenario.layout == scenario.layouts.front());
+    std::vector<std::string> names;
+    for (const Layout& layout : scenario.layouts) {
+      names.push_back(describe(layout) + (layout.tensor.sequence_parallel ? " sp" : ""));
+    }
+    return names;
+  };
+  using Names = std::vector<std::string>;
+  CHECK(layouts_in("degree: 8, kind: auto") == Names{"tp8", "tp8·2d", "tp8·2.5d·depth2", "tp8·3d"});
+  CHECK(layouts_in("degree: [4, 8], kind: [3d, 1d], sequence_parallel: auto") ==
+        Names{"tp4·3d·dp2", "tp4·dp2 sp", "tp4·dp2", "tp8·3d", "tp8 sp", "tp8"});
+  CHECK(layouts_in("degree: 8, kind: [2.5d, 2d], depth: [2, 8]") ==
+        Names{"tp8·2.5d·depth2", "tp8·2.5d·depth8", "tp8·2d"});
+  CHECK(layouts_in("degree: 8, kind: 2.5d, depth: auto") == Names{"tp8·2.5d·depth2"});
+  CHECK(layouts_in("degree: auto, kind: 2d") == Names{"dp8", "tp2·2d·dp4", "tp4·2d·dp2", "tp8·2d"});
+  CHECK(layouts_in("kind: auto") == Names{"dp8"});
 }

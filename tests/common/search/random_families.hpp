@@ -36,34 +36,24 @@ class RandomFamilies {
   }
 
   Scenario scenario() {
-    std::string layers;
-    const int kinds = number(1, 4);
-    for (int n = 0; n < kinds; ++n) {
-      layers += (n > 0 ? ", " : "") + one_of<std::string>({"full/dense", "sliding/moe", "linear/dense", "full/moe"}) +
-                "*" + std::to_string(number(1, 6));
-    }
-    std::string model = hybrid_block(layers);
+    std::string model = hybrid_block(layers_of({"full/dense", "sliding/moe", "linear/dense", "full/moe"}));
     if (coin()) model += "  tied_embeddings: true\n";
-    Scenario scenario = read_text(model + R"(training: {sequence: 128, global_batch: 64, microbatch: 1, precision: bf16}
-layout: {pipeline: 1}
-cluster: {machine: dgx-a100, nodes: 8, ranks: 1}
-)");
-    scenario.training.global_batch = one_of<std::int64_t>({16, 48, 64, 96});
-    Software& software = scenario.software;
-    software.exchange = coin() ? PipelineExchange::synchronous : PipelineExchange::asynchronous;
-    software.recompute_unit = coin() ? RecomputeUnit::layer : RecomputeUnit::stage;
-    software.flash_attention = coin();
-    software.data_overlap = coin();
-    software.copies_overlap = coin();
-    software.scattered_messages = coin();
-    software.hidden_in_pairs = number(0, 3) == 0 ? 0.5 : 0;
-    software.step_overhead = {coin() ? 5e-3 : 0.0};
-    Machine& machine = scenario.cluster.machine;
-    machine.devices = one_of<int>({2, 4, 8});
-    machine.outside.bandwidth.value = {one_of<double>({1e8, 1e9, 2e10})};
-    machine.device.memory.value = {std::int64_t{number(40, 400)} << 20};
-    scenario.training.gradient_clipping = number(0, 3) == 0 ? 1 : 0;
-    return scenario;
+    return scenario_of(model);
+  }
+
+  // Of what grids divide: 2 × 2, 2 × 2 × 2 and two of 2 × 2.
+  Scenario dense_scenario() {
+    std::string model = hybrid_block(layers_of({"full/dense", "sliding/dense"}));
+    model.replace(model.find("kv_heads: 2"), 11, "kv_heads: 4");
+    return scenario_of(model + "  tied_embeddings: false\n");
+  }
+  Family grid_family(const std::vector<std::string>& schedules) {
+    Family family = this->family(schedules);
+    family.layout.tensor = one_of<TensorLayout>({{.degree = 4, .kind = TensorKind::two_d},
+                                                 {.degree = 8, .kind = TensorKind::two_and_half_d, .depth = 2},
+                                                 {.degree = 8, .kind = TensorKind::three_d}});
+    family.microbatch *= one_of<std::int64_t>({2, 4});
+    return family;
   }
 
   Family family(const std::vector<std::string>& schedules) {
@@ -91,6 +81,36 @@ cluster: {machine: dgx-a100, nodes: 8, ranks: 1}
   }
 
  private:
+  std::string layers_of(const std::vector<std::string>& kinds) {
+    std::string layers;
+    const int count = number(1, 4);
+    for (int n = 0; n < count; ++n) layers += (n > 0 ? ", " : "") + one_of(kinds) + "*" + std::to_string(number(1, 6));
+    return layers;
+  }
+
+  Scenario scenario_of(const std::string& model) {
+    Scenario scenario = read_text(model + R"(training: {sequence: 128, global_batch: 64, microbatch: 1, precision: bf16}
+layout: {pipeline: 1}
+cluster: {machine: dgx-a100, nodes: 8, ranks: 1}
+)");
+    scenario.training.global_batch = one_of<std::int64_t>({16, 48, 64, 96});
+    Software& software = scenario.software;
+    software.exchange = coin() ? PipelineExchange::synchronous : PipelineExchange::asynchronous;
+    software.recompute_unit = coin() ? RecomputeUnit::layer : RecomputeUnit::stage;
+    software.flash_attention = coin();
+    software.data_overlap = coin();
+    software.copies_overlap = coin();
+    software.scattered_messages = coin();
+    software.hidden_in_pairs = number(0, 3) == 0 ? 0.5 : 0;
+    software.step_overhead = {coin() ? 5e-3 : 0.0};
+    Machine& machine = scenario.cluster.machine;
+    machine.devices = one_of<int>({2, 4, 8});
+    machine.outside.bandwidth.value = {one_of<double>({1e8, 1e9, 2e10})};
+    machine.device.memory.value = {std::int64_t{number(40, 400)} << 20};
+    scenario.training.gradient_clipping = number(0, 3) == 0 ? 1 : 0;
+    return scenario;
+  }
+
   // By any rule, or by none, with any flags that the rule has.
   Layout sharded(Layout layout) {
     if (coin()) return layout;

@@ -105,6 +105,24 @@ TEST_CASE("over random families of every schedule the fast way says what the who
   CHECK(built >= found_in(501));
 }
 
+TEST_CASE("over random families of grids the fast way says what the whole plan says") {
+  int built = 0;
+  for (std::uint64_t seed = 0; seed < cases(30U); ++seed) {
+    RandomFamilies random(seed + 500);
+    const Scenario scenario = random.dense_scenario();
+    FastEvaluator fast(scenario);
+    CAPTURE(seed);
+    for (int n = 0; n < 20; ++n) {
+      const Family family = random.grid_family(all_schedules());
+      for (const SplitMethod method : {SplitMethod::uniform, SplitMethod::dynamic}) {
+        if (method == SplitMethod::dynamic && family.schedule.chunks > 1) continue;  // which takes the slow way seconds
+        built += compare(fast, scenario, family, method) ? 1 : 0;
+      }
+    }
+  }
+  CHECK(built >= found_in(100));
+}
+
 TEST_CASE("no split of a family is faster or smaller than its bounds, and some come near") {
   double nearest_time = 0;
   double nearest_memory = 0;

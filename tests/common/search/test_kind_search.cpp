@@ -1,0 +1,143 @@
+// Tensor kinds that are left open: the search against every grid and every other choice, predicted one by one.
+#include <algorithm>
+
+#include "common/layout/tensor_grid.hpp"
+#include "tests/catch.hpp"
+#include "tests/common/search/random_scenarios.hpp"
+#include "tests/common/search/search_counts.hpp"
+#include "tests/effort.hpp"
+
+using namespace plumb;
+using namespace plumb::testing;
+
+namespace {
+
+// Every second seed has one replica alone, on a slow network: then grids are worth it. Else all degrees are open.
+bool has_one_replica(unsigned seed) { return seed % 2 == 1; }
+
+// Four, eight or sixteen ranks, dense layers. Some shapes are such that no cube, or no grid of 4 × 4, divides them.
+std::string random_kinds(unsigned seed, const std::string& memory = "") {
+  RandomText random(seed);
+  std::string layers;
+  for (int i = random.number(2, 5); i > 0; --i) {
+    layers += random.one_of({"full/dense", "sliding/dense"}) + (i > 1 ? ", " : "");
+  }
+  const bool one = has_one_replica(seed);
+  const std::string shapes =
+      one ? "hidden: 512, heads: 16, kv_heads: " + random.one_of({"8", "16"}) + ", ffn: 2048"
+          : "hidden: 64, heads: 4, kv_heads: " + random.one_of({"2", "4"}) + ", ffn: " + random.one_of({"128", "126"});
+  return "model: {vocabulary: " + random.one_of({"512", "8192"}) + ", " + shapes + ", window: 16, layers: \"" + layers +
+         "\"}\ncluster: {machine: " + random.one_of({"dgx-a100", "pcie-rtx4090"}) +
+         ", nodes: 4, ranks: " + random.one_of({"4", "8", "16"}) + memory +
+         "}\ntraining: {sequence: 256, global_batch: 16, microbatch: " + random.one_of({"auto", "[1, 4]", "[2, 4]"}) +
+         ", recompute: " + random.one_of({"none", "[none, full]"}) + "}\nlayout: {" +
+         (one ? "pipeline: [1, 2], data: {degree: 1}" : "pipeline: auto, data: auto") +
+         ", tensor: {degree: auto, kind: auto, sequence_parallel: auto}}\nschedule: " +
+         random.one_of({"[1f1b, zb-h1]", "[gpipe, 1f1b]"}) +
+         "\nsoftware: " + random.one_of({"megatron-2022", "plumb"}) +
+         "\nsplit: " + random.one_of({"dynamic", "[dynamic, uniform]"}) + "\n";
+}
+
+// 1d, and every side and depth that makes so many ranks.
+std::vector<TensorLayout> all_tensors(int degree) {
+  std::vector<TensorLayout> tensors = {{.degree = degree}};
+  if (degree > 1) tensors.push_back({.degree = degree, .sequence_parallel = true});
+  for (int q = 2; q * q <= degree; ++q) {
+    if (q * q == degree) tensors.push_back({.degree = degree, .kind = TensorKind::two_d});
+    if (q * q * q == degree) tensors.push_back({.degree = degree, .kind = TensorKind::three_d});
+    for (int depth = 2; depth * q * q <= degree; ++depth) {
+      if (depth * q * q != degree) continue;
+      tensors.push_back({.degree = degree, .kind = TensorKind::two_and_half_d, .depth = depth});
+    }
+  }
+  return tensors;
+}
+
+// Of so many ranks, in the usual order of the mesh: written down without the search's own lists.
+std::vector<Layout> all_layouts(int ranks, bool one_replica) {
+  std::vector<Layout> all;
+  for (int degree = 1; degree <= ranks; ++degree) {
+    for (int pipeline = 1; degree * pipeline <= ranks; ++pipeline) {
+      const int data = ranks / (degree * pipeline);
+      if (degree * pipeline * data != ranks || (one_replica && (data > 1 || pipeline > 2))) continue;
+      for (const TensorLayout& tensor : all_tensors(degree)) {
+        Layout layout;
+        layout.pipeline = pipeline;
+        layout.tensor = tensor;
+        layout.data.degree = data;
+        all.push_back(layout);
+      }
+    }
+  }
+  return all;
+}
+
+struct Weighed {
+  Candidate best = {};  // built: of what fits
+  std::vector<Bytes> peaks = {};
+  std::vector<TensorKind> kinds = {};  // of what was built
+};
+
+Weighed weigh_all(const Scenario& scenario, bool one_replica) {
+  Weighed all;
+  for (const Layout& layout : all_layouts(scenario.cluster.ranks, one_replica)) {
+    for (const std::int64_t microbatch : scenario.microbatches) {
+      for (const Recompute& recompute : scenario.recomputes) {
+        for (const ScheduleChoice& schedule : scenario.schedules) {
+          for (const SplitChoice& split : scenario.splits) {
+            const PlanChoice choice{.microbatch = microbatch,
+                                    .schedule = schedule,
+                                    .split = split,
+                                    .layout = layout,
+                                    .recompute = recompute};
+            const Candidate candidate = weigh_candidate(scenario, choice, predict_by_path);
+            if (!candidate.built) continue;
+            all.peaks.push_back(candidate.peak_bytes);
+            all.kinds.push_back(layout.tensor.kind);
+            if (candidate.fits && (!all.best.built || stands_before(candidate, all.best))) all.best = candidate;
+          }
+        }
+      }
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("with all kinds open the best of a search is the best of every candidate, predicted one by one") {
+  std::vector<TensorKind> met;
+  std::vector<TensorKind> won;
+  int excluded = 0;
+  for (unsigned seed = 0; seed < cases(20U); ++seed) {
+    CAPTURE(seed);
+    const Weighed roomy = weigh_all(read_text(random_kinds(seed)), has_one_replica(seed));
+    REQUIRE(roomy.peaks.size() > 3);
+    met.insert(met.end(), roomy.kinds.begin(), roomy.kinds.end());
+    // So much memory that a sixth, or half, of them have enough.
+    std::vector<Bytes> peaks = roomy.peaks;
+    std::ranges::sort(peaks);
+    const Bytes memory = peaks[peaks.size() / (seed % 4 < 2 ? 6 : 2)];
+    const Scenario scenario = read_text(random_kinds(seed, ", " + memory_line(memory)));
+    const Weighed all = weigh_all(scenario, has_one_replica(seed));
+    REQUIRE(all.best.built);
+    const SearchSpace space(scenario);
+    for (const int jobs : {1, 2}) {
+      const SearchResult found = search(space, fast_weigher, predict_by_path, {.top = 1, .jobs = jobs});
+      check_counts(found, space);
+      CHECK(found.finished);
+      const Candidate& best = best_fitting(found.planning, scenario);
+      CHECK(best.iteration == all.best.iteration);
+      CHECK(best.peak_bytes == all.best.peak_bytes);
+      if (jobs == 1) won.push_back(best.plan.layout.tensor.kind);
+      for (const LeftOut& group : found.explanation) {
+        excluded += group.why == LeftOutWhy::memory_bound || group.why == LeftOutWhy::does_not_fit ? 1 : 0;
+      }
+    }
+  }
+  for (const TensorKind kind : all_tensor_kinds) CHECK(std::ranges::find(met, kind) != met.end());
+  std::ranges::sort(won);
+  won.erase(std::unique(won.begin(), won.end()), won.end());
+  CHECK(won.size() > 1);  // or one kind would have been enough
+  CHECK(excluded > 0);
+}
