@@ -4,7 +4,9 @@
 
 #include "common/base/error.hpp"
 #include "common/block_cost/block_costs.hpp"
+#include "common/block_cost/group_placement.hpp"
 #include "common/layout/divisible.hpp"
+#include "common/layout/layout_space.hpp"
 #include "common/layout/tensor_grid.hpp"
 #include "common/plan/plan_costs.hpp"
 #include "common/timeline/statistics.hpp"
@@ -12,8 +14,14 @@
 namespace plumb {
 namespace {
 
+// But for its kind, which is compared.
 void require_settled(const Scenario& scenario) {
-  if (scenario.layouts.size() > 1 || scenario.stage_data_pipelines) {
+  const auto differs = [&](Layout layout) {
+    if (layout.tensor.degree != scenario.layout.tensor.degree) return true;
+    layout.tensor = scenario.layout.tensor;
+    return layout != scenario.layout;
+  };
+  if (std::ranges::any_of(scenario.layouts, differs) || scenario.stage_data_pipelines) {
     throw InputError("layout", "is open, and tensor layouts are compared on one mesh",
                      "one degree each for pipeline, tensor and data, or plumb plan, which searches");
   }
@@ -22,18 +30,29 @@ void require_settled(const Scenario& scenario) {
                    "tensor: {degree: 4}, or another product of grids");
 }
 
-ProgramTraffic mean_of_layers(const Plan& plan) {
-  const Scenario scenario = scenario_of(plan);
-  const std::size_t count = plan.model.layers.size();
-  ProgramTraffic sum;
+double over_several_machines(const BlockProgram& program, const TensorGroups& groups) {
+  double bytes = 0;
+  for (const ProgramStep& step : program.steps) {
+    if (step.kind != StepKind::move) continue;
+    const GroupPlacement& ranks = groups.over(step.move.over);
+    bytes += ranks.per_machine < ranks.ranks ? step.move.received : 0;
+  }
+  return bytes;
+}
+
+void add_mean_of_layers(ComparedTensor& row) {
+  const Scenario scenario = scenario_of(row.best.plan);
+  const TensorGroups groups = tensor_groups(scenario.layout, scenario.cluster);
+  const std::size_t count = scenario.model.layers.size();
   for (std::size_t layer = 1; layer <= count; ++layer) {
-    const ProgramTraffic traffic = program_traffic(program_of_block(scenario, layer));
+    const BlockProgram program = program_of_block(scenario, layer);
+    const ProgramTraffic traffic = program_traffic(program);
     for (const auto part : {&ProgramTraffic::forward, &ProgramTraffic::input_gradient, &ProgramTraffic::weight_gradient,
                             &ProgramTraffic::once}) {
-      sum.*part += traffic.*part / static_cast<double>(count);
+      row.layer.*part += traffic.*part / static_cast<double>(count);
     }
+    row.across += over_several_machines(program, groups) / static_cast<double>(count);
   }
-  return sum;
 }
 
 // The scenario's own choices alone; a uniform split that it does not name stands in no row.
@@ -54,7 +73,7 @@ ComparedTensor compared(Scenario scenario, const TensorLayout& tensor, const Eva
     row.best = {.reason = error.problem(), .hint = error.hint(), .where = error.where()};
   }
   if (!row.best.built) return row;
-  row.layer = mean_of_layers(row.best.plan);
+  add_mean_of_layers(row);
   const Timeline timeline = evaluator(row.best.plan);
   const CommunicationTimes times = communication_times(timeline, median_step(timeline));
   row.tensor_time = times.at(static_cast<std::size_t>(CommunicationUse::tensor_within));
@@ -65,16 +84,12 @@ ComparedTensor compared(Scenario scenario, const TensorLayout& tensor, const Eva
 }  // namespace
 
 std::vector<TensorLayout> tensor_layouts_of(int degree) {
-  std::vector<TensorLayout> all = {{.degree = degree}, {.degree = degree, .sequence_parallel = true}};
-  const auto add = [&](const TensorLayout& tensor) {
-    const auto grid = find_grid(tensor);
-    if (grid && grid->row > 1) all.push_back(tensor);
-  };
-  add({.degree = degree, .kind = TensorKind::two_d});
-  for (int depth = 2; depth <= degree / 4; ++depth) {
-    add({.degree = degree, .kind = TensorKind::two_and_half_d, .depth = depth});
-  }
-  add({.degree = degree, .kind = TensorKind::three_d});
+  LayoutSpace space;
+  space.kinds = {all_tensor_kinds.begin(), all_tensor_kinds.end()};
+  space.depths.reset();
+  space.sequence_parallel = {false, true};
+  std::vector<TensorLayout> all = tensor_layouts_of(space, degree);
+  std::erase_if(all, [](const TensorLayout& tensor) { return is_grid(tensor) && !find_grid(tensor); });
   return all;
 }
 

@@ -42,10 +42,12 @@ Json to_json(const ComparedTensor& row) {
   if (!row.best.hint.empty()) object["hint"] = row.best.hint;
   if (!row.best.built) return object;
   object["microbatch"] = row.best.choice.microbatch;
+  object["recompute"] = describe(row.best.plan.training.recompute);
   object["iteration_s"] = row.best.iteration.value;
   object["layer"] = {{"forward_bytes", rounded(row.layer.forward).value},
                      {"input_gradient_bytes", rounded(row.layer.input_gradient).value},
                      {"weight_gradient_bytes", rounded(row.layer.weight_gradient).value},
+                     {"across_machines_bytes", rounded(row.across).value},
                      {"once_bytes", rounded(row.layer.once).value}};
   object["tensor_communication_s"] = row.tensor_time.on_its_way.value;
   object["tensor_exposed_s"] = exposed(row.tensor_time).value;
@@ -62,6 +64,7 @@ std::vector<std::string> cells_of(const ComparedTensor& row, const ComparedTenso
           to_text(rounded(row.layer.forward)),
           to_text(rounded(row.layer.input_gradient)),
           to_text(rounded(row.layer.weight_gradient)),
+          to_text(rounded(row.across)),
           to_text(row.best.iteration),
           &row == &best ? "" : fmt::format("{:+.1f}%", slower * 100),
           to_text(exposed(row.tensor_time)),
@@ -70,8 +73,8 @@ std::vector<std::string> cells_of(const ComparedTensor& row, const ComparedTenso
 }
 
 const std::vector<std::string>& header() {
-  static const std::vector<std::string> names = {"tensor layout", "microbatch", "F",           "I",       "W",
-                                                 "step",          "to best",    "its exposed", "exposed", "peak"};
+  static const std::vector<std::string> names = {
+      "tensor layout", "microbatch", "F", "I", "W", "across", "step", "to best", "its exposed", "exposed", "peak"};
   return names;
 }
 
@@ -85,7 +88,8 @@ void print(const std::vector<ComparedTensor>& rows) {
     if (row.best.built) table.rows.push_back(cells_of(row, rows.front()));
   }
   std::cout << to_text(table, colour_allowed(Stream::out))
-            << "\n  Best first. F, I, W: what a rank receives from its tensor group for one layer and microbatch.\n"
+            << "\n  Best first. F, I, W: what a rank receives from its tensor group for one layer and microbatch;\n"
+               "  across: of these three what goes over ranks on several machines.\n"
                "  Its exposed: collectives of the tensor group that no computing hides, in a step; exposed: and all\n"
                "  other communication. Both are means of the pipeline's ranks.\n";
   bool first = true;
@@ -132,7 +136,7 @@ ExitStatus compare(const TensorCompareOptions& options) {
   if (options.json) {
     Json list = Json::array();
     for (const ComparedTensor& row : rows) list.push_back(to_json(row));
-    std::cout << to_text(Json{{"layouts", list}});
+    std::cout << to_text(Json{{"layouts", list}, {"memory_bytes", scenario.cluster.machine.device.memory.value.value}});
   } else if (options.markdown) {
     print_markdown(rows);
   } else {

@@ -51,6 +51,8 @@ TEST_CASE("layout compare has every kind that a tensor degree allows, and what t
     before = row.at("iteration_s").get<double>();
   }
   REQUIRE(rows.size() == 4);  // 8 is 2·2² and 2³, and no square
+  const std::string any = folder.file("any.yaml", in("degree: 8, kind: auto, sequence_parallel: auto"));
+  CHECK(json_of(run_plumb(folder, "layout compare " + any + " --json")) == compared);
   const auto check = [&](const std::string& kind, double forward, double backward, double once) {
     const Json& layer = rows.at(kind).at("layer");
     CHECK(layer.at("forward_bytes") == std::llround(forward));
@@ -75,6 +77,31 @@ TEST_CASE("layout compare has every kind that a tensor degree allows, and what t
   CHECK(markdown.out.starts_with("| tensor layout | microbatch |"));
 }
 
+// Sixteen ranks on two machines: of a grid of 4 × 4 the columns are inside, along the rows weights go (F, I) and their
+// gradients (W); of four layers of 2 × 2 each is inside.
+TEST_CASE("layout compare says what goes between machines") {
+  const Folder folder;
+  const std::string text = replaced(replaced(gpt, "pipeline: 2", "pipeline: 1"), "degree: 8", "degree: 16");
+  std::map<std::string, Json> layers;
+  const Json compared = json_of(run_plumb(folder, "layout compare " + folder.file("gpt.yaml", text) + " --json"));
+  for (const Json& row : compared.at("layouts")) {
+    CHECK(row.at("recompute") == "none");
+    if (!row.at("sequence_parallel").get<bool>()) layers[row.at("kind").get<std::string>()] = row.at("layer");
+  }
+  REQUIRE(layers.size() == 3);
+  const auto all = [&](const std::string& kind) {
+    std::int64_t sum = 0;
+    for (const std::string part : {"forward_bytes", "input_gradient_bytes", "weight_gradient_bytes"}) {
+      sum += layers.at(kind).at(part).get<std::int64_t>();
+    }
+    return sum;
+  };
+  CHECK(layers.at("1d").at("across_machines_bytes") == all("1d"));
+  CHECK(layers.at("2d").at("across_machines_bytes") == std::llround(3 * 2 * 3.0 / 16 * 12 * h * h));
+  CHECK(layers.at("2.5d").at("across_machines_bytes") == 0);
+  CHECK(all("2.5d") > 0);
+}
+
 TEST_CASE("layout compare names what cannot be built beside what can, and refuses what is no comparison") {
   const Folder folder;
   const std::string odd = folder.file("odd.yaml", replaced(gpt, "microbatch: 8", "microbatch: 2"));
@@ -89,7 +116,7 @@ TEST_CASE("layout compare names what cannot be built beside what can, and refuse
   refuses(run_plumb(folder, "layout"), {"subcommand is required"});
 }
 
-TEST_CASE("a grid is planned and simulated, and refused where it is unfolded") {
+TEST_CASE("a grid is planned and simulated, one rank for all of a stage or each rank") {
   const Folder folder;
   const std::string four = replaced(gpt, "nodes: 2", "nodes: 1");
   for (const auto& [text, tensor, name] : {std::tuple{four, "degree: 4, kind: 2d", "tp4·2d"},
