@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
+#include <string>
 
 #include "common/cost/gradient_buckets.hpp"
 #include "common/planner/own_cores.hpp"
@@ -162,6 +164,37 @@ TEST_CASE("an unfolded graph has every rank, and each collective waits for all o
   // by stage; 16 microbatches, two tensor groups for each of two stages.
   CHECK(of_layers >= 16 * 2 * 2 * 4 * 4);
   CHECK(reductions == 2 * 4);
+}
+
+// Two layers of 2 × 2: a rank is column + 2·row + 4·depth.
+TEST_CASE("collectives of a grid are of the ranks along its axes, and wait for those alone") {
+  const Plan plan = plan_of({.pipeline = 1, .tensor = 8, .kind = "2.5d", .depth = 2, .microbatch = 4});
+  const UnfoldedGraph unfolded = unfolded_graph(plan, build_graph(lowered_schedule(plan), plan.costs));
+  const ScheduleGraph& graph = unfolded.graph;
+  const std::map<std::string, std::set<std::vector<int>>> along = {
+      {"column", {{0, 1}, {2, 3}, {4, 5}, {6, 7}}},  // inputs and results, norms
+      {"row", {{0, 2}, {1, 3}, {4, 6}, {5, 7}}},     // weights and their gradients
+      {"depth", {{0, 4}, {1, 5}, {2, 6}, {3, 7}}},   // gradients of the copies of weights, once a step
+      {"copies", {{0, 2, 4, 6}, {1, 3, 5, 7}}}};     // those of vectors of hidden channels
+  const auto members = [&](const Node& node) { return graph.groups[static_cast<std::size_t>(node.group)]; };
+  std::map<std::string, std::set<std::vector<int>>> met;
+  for (NodeId id = 0; id < graph.nodes.size(); ++id) {
+    const Node& node = graph.nodes[id];
+    if (node.kind == NodeKind::collective) {
+      for (const auto& [axis, groups] : along) {
+        if (groups.contains(members(node))) met[axis].insert(members(node));
+      }
+    }
+    for (const auto next : successors(graph, id)) {
+      const Node& behind = graph.nodes[next];
+      const bool before = node.kind == NodeKind::collective;
+      const std::vector<int> own = before ? members(node) : std::vector{node.rank};
+      const std::vector<int> waiting = behind.kind == NodeKind::collective ? members(behind) : std::vector{behind.rank};
+      CHECK(std::ranges::any_of(own, [&](int rank) { return std::ranges::find(waiting, rank) != waiting.end(); }));
+      if (!before) CHECK(own.size() == 1);
+    }
+  }
+  CHECK(met == along);
 }
 
 TEST_CASE("a reduction that the last backward hides is whole, and starts when that does") {
