@@ -26,19 +26,26 @@ std::string random_kinds(unsigned seed, const std::string& memory = "") {
     layers += random.one_of({"full/dense", "sliding/dense"}) + (i > 1 ? ", " : "");
   }
   const bool one = has_one_replica(seed);
-  const std::string shapes =
-      one ? "hidden: 512, heads: 16, kv_heads: " + random.one_of({"8", "16"}) + ", ffn: 2048"
-          : "hidden: 64, heads: 4, kv_heads: " + random.one_of({"2", "4"}) + ", ffn: " + random.one_of({"128", "126"});
-  return "model: {vocabulary: " + random.one_of({"512", "8192"}) + ", " + shapes + ", window: 16, layers: \"" + layers +
-         "\"}\ncluster: {machine: " + random.one_of({"dgx-a100", "pcie-rtx4090"}) +
-         ", nodes: 4, ranks: " + random.one_of({"4", "8", "16"}) + memory +
-         "}\ntraining: {sequence: 256, global_batch: 16, microbatch: " + random.one_of({"auto", "[1, 4]", "[2, 4]"}) +
-         ", recompute: " + random.one_of({"none", "[none, full]"}) + "}\nlayout: {" +
-         (one ? "pipeline: [1, 2], data: {degree: 1}" : "pipeline: auto, data: auto") +
-         ", tensor: {degree: auto, kind: auto, sequence_parallel: auto}}\nschedule: " +
-         random.one_of({"[1f1b, zb-h1]", "[gpipe, 1f1b]"}) +
-         "\nsoftware: " + random.one_of({"megatron-2022", "plumb"}) +
-         "\nsplit: " + random.one_of({"dynamic", "[dynamic, uniform]"}) + "\n";
+  // One after the other, so that the draws are the same with every compiler.
+  const std::string vocabulary = random.one_of({"512", "8192"});
+  const std::string kv_heads = one ? random.one_of({"8", "32"}) : random.one_of({"2", "4"});
+  const std::string ffn = one ? "8192" : random.one_of({"128", "126"});
+  const std::string machine = one ? "pcie-rtx4090" : random.one_of({"dgx-a100", "pcie-rtx4090"});
+  const std::string ranks = one ? random.one_of({"8", "16"}) : random.one_of({"4", "8", "16"});
+  const std::string microbatch =
+      one ? random.one_of({"auto", "[4, 16]", "[4, 8]"}) : random.one_of({"auto", "[1, 4]", "[2, 4]"});
+  const std::string recompute = random.one_of({"none", "[none, full]"});
+  const std::string schedule = random.one_of({"[1f1b, zb-h1]", "[gpipe, 1f1b]"});
+  const std::string software = random.one_of({"megatron-2022", "plumb"});
+  const std::string split = random.one_of({"dynamic", "[dynamic, uniform]"});
+  return "model: {vocabulary: " + vocabulary + (one ? ", hidden: 2048, heads: 32" : ", hidden: 64, heads: 4") +
+         ", kv_heads: " + kv_heads + ", ffn: " + ffn + ", window: 16, layers: \"" + layers +
+         "\"}\ncluster: {machine: " + machine + ", nodes: 4, ranks: " + ranks + memory +
+         "}\ntraining: {sequence: " + (one ? "2048" : "256") + ", global_batch: 16, microbatch: " + microbatch +
+         ", recompute: " + recompute + "}\nlayout: {" + (has_any_order(seed) ? "order: auto, " : "") +
+         (one ? "pipeline: 1, data: {degree: 1}" : "pipeline: auto, data: auto") +
+         ", tensor: {degree: auto, kind: auto, sequence_parallel: auto}}\nschedule: " + schedule +
+         "\nsoftware: " + software + "\nsplit: " + split + "\n";
 }
 
 // 1d, and every side and depth that makes so many ranks.
@@ -73,7 +80,7 @@ std::vector<Layout> all_layouts(int ranks, unsigned seed) {
   for (int degree = 1; degree <= ranks; ++degree) {
     for (int pipeline = 1; degree * pipeline <= ranks; ++pipeline) {
       const int data = ranks / (degree * pipeline);
-      if (degree * pipeline * data != ranks || (one_replica && (data > 1 || pipeline > 2))) continue;
+      if (degree * pipeline * data != ranks || (one_replica && (data > 1 || pipeline > 1))) continue;
       for (const TensorLayout& tensor : all_tensors(degree)) {
         Layout layout;
         layout.pipeline = pipeline;
@@ -153,8 +160,6 @@ TEST_CASE("with all kinds open the best of a search is the best of every candida
     }
   }
   for (const TensorKind kind : all_tensor_kinds) CHECK(std::ranges::find(met, kind) != met.end());
-  std::ranges::sort(won);
-  won.erase(std::unique(won.begin(), won.end()), won.end());
-  CHECK(won.size() > 1);  // or one kind would have been enough
+  CHECK(std::ranges::count_if(won, [](TensorKind kind) { return kind != TensorKind::one_d; }) >= found_in(6));
   CHECK(excluded > 0);
 }
