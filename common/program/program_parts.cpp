@@ -6,9 +6,9 @@
 
 namespace plumb {
 
-std::int32_t CollectiveTable::index(Collective kind, double bytes) {
-  const auto [found, is_new] = index_.try_emplace({kind, bytes}, static_cast<std::int32_t>(plans_.size()));
-  if (is_new) plans_.push_back(fastest_collective(machine_, kind, bytes, group_));
+std::int32_t CollectiveTable::index(Collective kind, double bytes, int pieces) {
+  const auto [found, is_new] = index_.try_emplace({kind, bytes, pieces}, static_cast<std::int32_t>(plans_.size()));
+  if (is_new) plans_.push_back(piece_of(fastest_collective(machine_, kind, bytes, group_), pieces));
   return found->second;
 }
 
@@ -39,7 +39,7 @@ std::vector<ActionPart> action_parts(std::span<const ProgramStep> steps, std::sp
     if (!wanted(step) || taken[at]) continue;
     ActionPart part;
     if (step.kind == StepKind::move) {
-      part.collective = table.index(step.move.collective, step.move.bytes);
+      part.collective = table.index(step.move.collective, step.move.bytes, step.move.pieces);
       for (const std::size_t other : step.beside) {
         if (!taken[other]) continue;
         part.beside = true;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <span>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -17,7 +18,8 @@ class CollectiveTable {
  public:
   CollectiveTable(Machine machine, GroupPlacement group) : machine_(std::move(machine)), group_(group) {}
 
-  [[nodiscard]] std::int32_t index(Collective kind, double bytes);
+  // `pieces`: of one of so many equal ones (StepMove).
+  [[nodiscard]] std::int32_t index(Collective kind, double bytes, int pieces = 1);
   [[nodiscard]] const CollectivePlan& at(std::int32_t index) const { return plans_[static_cast<std::size_t>(index)]; }
   [[nodiscard]] const Machine& machine() const { return machine_; }
   [[nodiscard]] const GroupPlacement& group() const { return group_; }
@@ -26,7 +28,7 @@ class CollectiveTable {
   Machine machine_;
   GroupPlacement group_;
   std::vector<CollectivePlan> plans_;
-  std::map<std::pair<Collective, double>, std::int32_t> index_;
+  std::map<std::tuple<Collective, double, int>, std::int32_t> index_;
 };
 
 // One after the other: a rank computes, and then, or beside it, takes part in a collective.

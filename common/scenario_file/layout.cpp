@@ -136,7 +136,13 @@ void read_tensor(const YamlValue& block, LayoutBlock& result) {
     }
   }
   tensor.sequence_parallel = result.sequence_parallel.front();
-  if (const auto flag = block.find("asynchronous")) tensor.asynchronous = flag->boolean();
+  if (const auto flag = block.find("asynchronous")) {
+    tensor.asynchronous = flag->boolean();
+    if (tensor.asynchronous && (is_grid(tensor) || result.sequence_parallel != std::vector{true})) {
+      flag->fail("what is asynchronous are gathers and scatters of tokens, of kind 1d with sequence parallelism",
+                 "sequence_parallel: true beside it, or asynchronous: false");
+    }
+  }
   require_grid_at(block, result);
 }
 
