@@ -109,7 +109,8 @@ void require_consistent(const Layout& layout) {
   require_consistent_sharding(layout);
   require_grid(layout);
   if (cannot_be_asynchronous(layout.tensor)) {
-    throw InputError("layout", "an asynchronous tensor layout gathers and scatters tokens, which this one does not divide",
+    throw InputError("layout",
+                     "an asynchronous tensor layout gathers and scatters tokens, which this one does not divide",
                      "kind: 1d with sequence_parallel: true, or asynchronous: false");
   }
 }

@@ -45,7 +45,8 @@ class BlockMoves {
   // Sums of what an adapter makes are no moves of the placed block.
   void add_sum(const std::string& name, Phase phase, const std::string& site, double bytes);
 
-  // Of the layout whose group moves tokens: what stands between divided parts, and the products that read it or make it.
+  // Of the layout whose group moves tokens: what stands between divided parts, and the products that read it or make
+  // it.
   [[nodiscard]] std::vector<MoveWithProducts> with_products() const;
 
   // Of the 1d layout.

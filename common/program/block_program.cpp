@@ -150,9 +150,8 @@ class ProgramWriter {
       if (sizes.output_bytes == 0) sizes.output_bytes = element_;
       return add({.name = name + suffix, .phase = phase, .kind = StepKind::matmul, .matmul = sizes});
     };
-    moves_.made_product(
-        operation,
-        product("", Phase::forward, {.m = part.rows, .n = part.outputs, .k = part.inputs, .output_bytes = 0}));
+    moves_.made_product(operation, product("", Phase::forward,
+                                           {.m = part.rows, .n = part.outputs, .k = part.inputs, .output_bytes = 0}));
     if (operation.shape.bias && !operation.tuning.frozen) {
       stream(name + ".bias.gradient", Phase::input_gradient,
              element_ * part.rows * part.matrices * part.outputs / part.spread);

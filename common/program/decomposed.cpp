@@ -39,6 +39,12 @@ std::vector<ProgramStep> in_pieces(const std::vector<ProgramStep>& steps, const 
     pieces.push_back(step_of_ring(move, ranks));
     pieces.back().beside = std::move(products);
   }
+  if (!gathers) {
+    pieces.push_back({.name = move.name + ".add",
+                      .phase = move.phase,
+                      .kind = StepKind::stream,
+                      .bytes = move.move.bytes * (1 + 1.0 / ranks)});
+  }
   return pieces;
 }
 

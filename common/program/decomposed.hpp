@@ -20,8 +20,10 @@ struct MoveWithProducts {
 // doi:10.1145/3567955.3567959; PyTorch's `fused_all_gather_matmul` and `fused_matmul_reduce_scatter`):
 //   gather   the products of the own piece beside the first step, those of each that comes beside the next step
 //   reduce   the products of the piece that goes furthest, then each next one beside the step that sends the one before
-// so that, c of products and x of a step, both take c + (t−1)·max(c, x). I and W of a product whose tokens are summed
-// (W) add to what the piece before has made. Volume and order of phases stay. `ranks`: of each move's group.
+// so that, c of products and x of a step, both take c + (t−1)·max(c, x). W, which sums over tokens, adds to what its
+// piece before has made. What has come of a scatter is added up behind it, a kernel that reads t parts and writes one
+// (`fused_matmul_reduce_scatter`), which a collective does as it moves them. Volume and order of phases stay. `ranks`:
+// of each move's group.
 [[nodiscard]] BlockProgram decomposed(BlockProgram program, const std::vector<MoveWithProducts>& together, int ranks);
 
 }  // namespace plumb

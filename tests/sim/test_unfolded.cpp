@@ -26,9 +26,11 @@ const std::string unfolded_pcie_box = tests::made_up_machine(
 TEST_CASE("all ranks through SimGrid take as long as the pipeline's where nothing else contends") {
   for (const char* software : {"plumb", "megatron-2021", "megatron-2022"}) {  // asynchronous, synchronous twice
     for (const char* schedule : {"gpipe", "1f1b", "{name: interleaved-1f1b, chunks: 2}", "zb-h1"}) {
-      for (const LayoutCase& layout : {LayoutCase{.nodes = 4, .pipeline = 4, .tensor = 8},
-                                       LayoutCase{.nodes = 2, .pipeline = 2, .tensor = 8, .sequence_parallel = true},
-                                       LayoutCase{.nodes = 1, .pipeline = 1, .tensor = 4, .data = 2}}) {
+      for (const LayoutCase& layout :
+           {LayoutCase{.nodes = 4, .pipeline = 4, .tensor = 8},
+            LayoutCase{.nodes = 2, .pipeline = 2, .tensor = 8, .sequence_parallel = true},
+            LayoutCase{.nodes = 2, .pipeline = 2, .tensor = 8, .sequence_parallel = true, .asynchronous = true},
+            LayoutCase{.nodes = 1, .pipeline = 1, .tensor = 4, .data = 2}}) {
         if (layout.pipeline == 1 && std::string(schedule) != "1f1b") continue;
         LayoutCase c = layout;
         c.software = software;

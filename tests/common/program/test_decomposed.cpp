@@ -113,6 +113,19 @@ TEST_CASE("pieces bring as many bytes, do as many FLOPs and need as much memory 
   }
 }
 
+TEST_CASE("what has come of a scatter is added up: t parts are read, one is written") {
+  for (const int t : {2, 4}) {
+    for (const Phase phase : {Phase::forward, Phase::input_gradient, Phase::weight_gradient}) {
+      double bytes = 0;
+      for (const ProgramStep& step : in_group(t, true).steps) {
+        if (step.phase == phase && step.name.ends_with(".add")) bytes += step.bytes;
+      }
+      const int scatters = phase == Phase::weight_gradient ? 0 : 2;
+      CHECK(bytes == Approx(scatters * 2 * elements_moved * (t + 1) / t));
+    }
+  }
+}
+
 TEST_CASE("a gather's own piece goes first, and a scatter's own piece last") {
   const BlockProgram program = in_group(2, true);
   std::vector<std::string> forward;
