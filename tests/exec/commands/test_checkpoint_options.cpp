@@ -171,6 +171,8 @@ TEST_CASE("options that do not go together, and folders that cannot be, are refu
       {{"--save", "/proc/saved"}, "cannot be made"},
       {{"--save", folder / "saved", "--log", folder / "saved/step-000002.partial"}, "--log: "},
       {{"--save", folder / "saved", "--log", folder / "saved/run.lock"}, "is a name of what --save keeps in "},
+      {{"--save", folder / "saved", "--export-adapters", folder / "saved/step-000001"},
+       "is a name of what --save keeps in "},
       {{"--save", folder / "saved", "-o", folder / "saved/step-000001/timeline.json"}, "-o: "},
       {{"--save", folder / "saved", "--export", folder / "saved/step-1"}, "--export: "},
       {{"--log", folder / "missing/log"}, "cannot be written: its folder does not exist"},
