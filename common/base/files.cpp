@@ -65,6 +65,24 @@ bool can_be_made(const std::filesystem::path& temporary) {
   return true;
 }
 
+// Of a pipe or a device, which may have no end.
+std::string read_stream(const std::filesystem::path& path, std::istream& stream) {
+  constexpr std::size_t most = std::size_t{1} << 30U;  // bytes; what plumb reads is far smaller
+  constexpr std::size_t at_once = std::size_t{1} << 20U;
+  std::string content;
+  while (stream) {
+    const std::size_t before = content.size();
+    if (before >= most) {
+      throw InputError(path.string(), "is no regular file, and has not ended after 1 GiB", "name a file that ends");
+    }
+    content.resize(before + at_once);
+    stream.read(content.data() + before, at_once);
+    content.resize(before + static_cast<std::size_t>(stream.gcount()));
+  }
+  if (stream.bad()) throw InputError(path.string(), "could not be read to its end");
+  return content;
+}
+
 }  // namespace
 
 std::string read_file(const std::filesystem::path& path) {
@@ -72,6 +90,7 @@ std::string read_file(const std::filesystem::path& path) {
   if (std::filesystem::is_directory(path, ignored)) throw InputError(path.string(), "is a folder, expected a file");
   std::ifstream stream(path, std::ios::binary);
   if (!stream) throw InputError(path.string(), std::string("cannot be read: ") + std::strerror(errno));
+  if (is_written_through(path)) return read_stream(path, stream);
   std::ostringstream content;
   content << stream.rdbuf();
   if (stream.bad()) throw InputError(path.string(), "could not be read to its end");

@@ -8,7 +8,8 @@
 
 namespace plumb {
 
-// The content of `path`. Throws InputError when it is missing, a folder, or unreadable.
+// The content of `path`. Throws InputError when it is missing, a folder, unreadable, or a pipe or a device that has not
+// ended after 1 GiB.
 [[nodiscard]] std::string read_file(const std::filesystem::path& path);
 
 // Writes to a temporary name beside a new or regular file (the one behind a link), flushes to disk and renames; devices

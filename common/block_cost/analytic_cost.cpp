@@ -265,7 +265,8 @@ KernelContext kernel_context(const Scenario& scenario, Slice slice) {
           .precision = scenario.training.precision,
           .software = scenario.software,
           .slice = slice,
-          .framework_on_host = scenario.software.composed && scenario.cluster.machine.device.type == DeviceType::cpu};
+          .framework_on_host = scenario.software.composed && scenario.cluster.machine.device.type == DeviceType::cpu,
+          .asynchronous = scenario.layout.tensor.asynchronous};
 }
 
 ComputeCost analytic_cost(const BlockWork& work, const Scenario& scenario, Slice slice) {

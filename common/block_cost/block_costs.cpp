@@ -51,6 +51,10 @@ void require_same_shapes(const Profile& profile, const std::string& file, const 
 }
 
 void require_measured_kind(const TensorLayout& tensor) {
+  if (tensor.asynchronous) {
+    throw InputError("profile", "was measured of whole products; an asynchronous tensor layout makes them in pieces",
+                     "tensor: {asynchronous: false}, or leave the profile out");
+  }
   if (tensor.degree == 1 || tensor.kind == TensorKind::one_d) return;
   throw InputError("profile", "was measured for a 1d tensor layout; this needs another kind",
                    "tensor: {kind: 1d}, or leave the profile out");

@@ -1,4 +1,4 @@
-// What products of a grid (2d to 3d) gather and make beside what a rank stores: bytes on one rank.
+// What products of a grid (2d to 3d) gather and make beside what a rank stores: on one rank.
 #pragma once
 
 #include "common/base/units.hpp"

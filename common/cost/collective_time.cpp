@@ -130,6 +130,16 @@ Seconds time_of(const CollectivePlan& plan) {
   return sum;
 }
 
+CollectivePlan piece_of(CollectivePlan plan, int pieces) {
+  for (CollectivePhase& phase : plan.phases) {
+    phase.latency = phase.latency / pieces;
+    phase.inside /= pieces;
+    phase.outside /= pieces;
+    phase.time = phase.time / pieces;
+  }
+  return plan;
+}
+
 CollectivePlan fastest_collective(const Machine& machine, Collective kind, double bytes, const GroupPlacement& group) {
   CollectivePlan best = plan_of(CollectiveAlgorithm::ring, machine, kind, bytes, group);
   for (const CollectiveAlgorithm algorithm :

@@ -50,6 +50,8 @@ struct CollectivePlan {
   bool operator==(const CollectivePlan&) const = default;
 };
 [[nodiscard]] Seconds time_of(const CollectivePlan& plan);
+// Of an all-gather or a reduce-scatter by a ring, one of so many equal parts of its steps.
+[[nodiscard]] CollectivePlan piece_of(CollectivePlan plan, int pieces);
 
 // Whether the machine has what the algorithm needs, the group stands so, and the algorithm does this kind.
 [[nodiscard]] bool applies(CollectiveAlgorithm algorithm, const Machine& machine, Collective kind,

@@ -108,6 +108,11 @@ void require_consistent(const Layout& layout) {
   require_stage_data(layout);
   require_consistent_sharding(layout);
   require_grid(layout);
+  if (cannot_be_asynchronous(layout.tensor)) {
+    throw InputError("layout",
+                     "an asynchronous tensor layout gathers and scatters tokens, which this one does not divide",
+                     "kind: 1d with sequence_parallel: true, or asynchronous: false");
+  }
 }
 
 int ranks(const Layout& layout) {
@@ -236,9 +241,9 @@ std::vector<int> in_other_groups(const Layout& layout, int rank, int count) {
   return found;
 }
 
-// Of a grid.
+// Of a grid, or of one whose moves go in pieces.
 std::string kind_and_depth(const TensorLayout& tensor) {
-  if (!is_grid(tensor)) return "";
+  if (!is_grid(tensor)) return tensor.asynchronous ? "·async" : "";
   const std::string depth = tensor.depth > 1 ? "·depth" + std::to_string(tensor.depth) : "";
   return "·" + name_of(tensor.kind) + depth;
 }

@@ -73,6 +73,7 @@ std::vector<TensorLayout> tensor_layouts_of(const LayoutSpace& space, int degree
   tensor.kind = TensorKind::one_d;
   tensor.depth = 1;
   tensor.sequence_parallel = false;
+  tensor.asynchronous = false;
   if (degree == 1) return {tensor};
   std::vector<TensorLayout> all;
   for (const TensorKind kind : space.kinds) {
@@ -81,6 +82,7 @@ std::vector<TensorLayout> tensor_layouts_of(const LayoutSpace& space, int degree
     if (kind == TensorKind::one_d) {
       for (const bool flag : space.sequence_parallel) {
         of_kind.sequence_parallel = flag;
+        of_kind.asynchronous = flag && space.base.tensor.asynchronous;
         all.push_back(of_kind);
       }
     } else if (kind == TensorKind::two_and_half_d) {

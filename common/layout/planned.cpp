@@ -10,10 +10,6 @@ PlannedKey planned(std::vector<std::string> path, const std::string& what, const
 }  // namespace
 
 std::optional<PlannedKey> planned_key(const Layout& layout) {
-  const TensorLayout& tensor = layout.tensor;
-  if (tensor.asynchronous) {
-    return planned({"tensor", "asynchronous"}, "tensor.asynchronous", "asynchronous: false");
-  }
   for (const MeshAxis axis : {MeshAxis::context, MeshAxis::expert}) {
     if (degree(layout, axis) == 1) continue;
     const std::string name(axis_name(axis));

@@ -23,7 +23,8 @@ struct TensorGrid {
   int depth = 1;
   bool operator==(const TensorGrid&) const = default;
 };
-// Of a layout of a kind other than 1d; none: the degree is not q² (2d), depth·q² (2.5d) or q³ (3d).
+// Of a layout of a kind other than 1d, of a depth of at least 1; none: the degree is not q² (2d), depth·q² (2.5d) or q³
+// (3d).
 [[nodiscard]] std::optional<TensorGrid> find_grid(const TensorLayout& tensor);
 // The same; throws InputError (where = "layout.tensor.degree") where there is none, with the degrees beside it.
 [[nodiscard]] TensorGrid tensor_grid(const TensorLayout& tensor);
@@ -35,8 +36,8 @@ inline constexpr std::array all_tensor_kinds = {TensorKind::one_d, TensorKind::t
 // "2d tensor layout", "2.5d tensor layout of depth 2".
 [[nodiscard]] std::string grid_text(const TensorLayout& tensor);
 
-// Throws InputError (where = "layout") for what the kind cannot have: a degree that is no grid, a depth but of 2.5d,
-// sequence parallelism (hidden states are divided already), data degrees by stage.
+// Throws InputError for what the kind cannot have: a degree that is no grid (where = "layout.tensor.degree"); a depth
+// but of 2.5d, sequence parallelism (hidden states are divided already), data degrees by stage (where = "layout").
 void require_grid(const Layout& layout);
 
 // Throws InputError (where = "layout") that names the first shape of the model that the grid does not divide (hidden,

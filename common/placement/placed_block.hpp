@@ -54,7 +54,8 @@ struct PlacedBlock {
 // throws InputError (where = layout and site) that names the tensor, the collective and the axes.
 [[nodiscard]] PlacedBlock place_block(const Mesh& mesh, const LayoutTable& table, const std::vector<Site>& sites);
 
-// A block of a model in a tensor layout, of one data-parallel rank's microbatch.
+// A block of a model (0: the embedding, then the layers, then the head) in a tensor layout, of one data-parallel rank's
+// microbatch. Throws as above, and InputError that names a dimension which the degree does not divide.
 [[nodiscard]] PlacedBlock place_block(const Model& model, std::size_t block, const TensorLayout& tensor,
                                       const Tokens& tokens);
 

@@ -93,6 +93,11 @@ void add_message(Received& sum, const Event& event, const Plan& plan, const Shar
     sum.tensor += (tensor.degree - 1) * bytes;
 }
 
+void add(CommunicationTime& sum, Seconds exposed, Seconds hidden) {
+  sum.on_its_way += exposed + hidden;
+  sum.hidden += hidden;
+}
+
 }  // namespace
 
 std::vector<StageMoves> tensor_moves(const Plan& plan, Slice slice) {
@@ -121,9 +126,9 @@ std::vector<StageMoves> tensor_moves(const Plan& plan, Slice slice) {
         }
         for (const Phase phase : pass.phases) {
           sum.received += of_phase(traffic, phase);
-          if (phase == Phase::forward) sum.time.on_its_way += times.forward_moves;
-          if (phase == Phase::input_gradient) sum.time.on_its_way += times.input_gradient_moves;
-          if (phase == Phase::weight_gradient) sum.time.on_its_way += times.weight_gradient_moves;
+          if (phase == Phase::forward) add(sum.time, times.forward_moves, times.forward_beside);
+          if (phase == Phase::input_gradient) add(sum.time, times.input_gradient_moves, times.input_gradient_beside);
+          if (phase == Phase::weight_gradient) add(sum.time, times.weight_gradient_moves, times.weight_gradient_beside);
         }
         if (pass.phases.size() > 1) sum.time.hidden += times.hidden;
       }

@@ -87,21 +87,43 @@ BlockMoves::Entry* BlockMoves::entry_of(const Operation& operation) {
   return &entry(site(operation).inputs.front());
 }
 
-bool BlockMoves::overlaps() const { return context_.software.tensor_overlap && !has_grid(placed_.mesh); }
-
-void BlockMoves::beside_input_gradient(const Operation& operation, std::size_t step) {
-  if (!overlaps()) return;
-  Entry* const entry = entry_of(operation);
-  if (entry == nullptr) return;
-  entry->input_gradients.push_back(step);
-  if (entry->again != none) program_.steps[entry->again].beside.push_back(step);
+bool BlockMoves::overlaps() const {
+  return context_.software.tensor_overlap && !context_.asynchronous && !has_grid(placed_.mesh);
 }
 
-void BlockMoves::beside_weight_gradient(const Operation& operation, std::size_t step) {
+void BlockMoves::made_product(const Operation& operation, std::size_t step) {
+  if (placed_.moves.empty()) return;
+  const auto phase = static_cast<std::size_t>(program_.steps[step].phase);
+  exits_[site_name(operation)].products.at(phase).push_back(step);
+  Entry* const entry = entry_of(operation);
+  if (entry == nullptr) return;
+  entry->products.at(phase).push_back(step);
   if (!overlaps()) return;
-  const Entry* const entry = entry_of(operation);
-  if (entry == nullptr || entry->reduction == none) return;
-  program_.steps[entry->reduction].beside.push_back(step);
+  const bool of_input = program_.steps[step].phase == Phase::input_gradient;
+  const bool of_weight = program_.steps[step].phase == Phase::weight_gradient;
+  if (of_input && entry->again != none) program_.steps[entry->again].beside.push_back(step);
+  if (of_weight && entry->reduction != none) program_.steps[entry->reduction].beside.push_back(step);
+}
+
+std::vector<MoveWithProducts> BlockMoves::with_products() const {
+  std::vector<MoveWithProducts> all;
+  const auto add = [&](std::size_t move, Phase phase, const Products& products) {
+    const std::vector<std::size_t>& own = products.at(static_cast<std::size_t>(phase));
+    if (move == none || own.empty()) return;
+    const Collective collective = program_.steps[move].move.collective;
+    if (collective != Collective::all_gather && collective != Collective::reduce_scatter) return;
+    all.push_back({.move = move, .products = own});
+  };
+  for (const Entry& entry : entries_) {
+    add(entry.gather, Phase::forward, entry.products);
+    add(entry.reduction, Phase::input_gradient, entry.products);
+    add(entry.again, Phase::weight_gradient, entry.products);
+  }
+  for (const auto& [site, exit] : exits_) {
+    add(exit.reduction, Phase::forward, exit.products);
+    add(exit.gather, Phase::input_gradient, exit.products);
+  }
+  return all;
 }
 
 void BlockMoves::gather_again(const Operation& operation) {
@@ -113,7 +135,8 @@ void BlockMoves::gather_again(const Operation& operation) {
   Entry* const entry = entry_of(operation);
   if (entry == nullptr) return;
   entry->again = program_.steps.size() - 1;
-  program_.steps[entry->again].beside = entry->input_gradients;
+  if (!overlaps()) return;
+  program_.steps[entry->again].beside = entry->products.at(static_cast<std::size_t>(Phase::input_gradient));
 }
 
 void BlockMoves::enter(const Operation& operation) {
@@ -122,7 +145,8 @@ void BlockMoves::enter(const Operation& operation) {
 }
 
 void BlockMoves::enter_site(const Meeting& at) {
-  add_moves(".gather", at, Phase::forward, Role::input);
+  const std::size_t gathered = add_moves(".gather", at, Phase::forward, Role::input);
+  if (gathered != none) entry(at.site.inputs.front()).gather = gathered;
   add_moves(".gather_weight", at, Phase::forward, Role::weight);
   if (gives_input_gradient(at.operation)) {
     for (std::size_t i = at.site.inputs.size(); i-- > 0;) {
@@ -144,13 +168,13 @@ void BlockMoves::leave(const Operation& operation) {
 
 void BlockMoves::leave_site(const Meeting& at) {
   add_moves(".statistics", at, Phase::forward, Role::statistics);
-  add_moves(".reduce", at, Phase::forward, Role::output);
+  Exit& exit = exits_[at.site.name];
+  exit.reduction = add_moves(".reduce", at, Phase::forward, Role::output);
   if (!has_backward(at.operation)) return;
   add_moves(".gradient_statistics", at, Phase::input_gradient, Role::statistics);
   if (gives_input_gradient(at.operation)) add_moves(".gather_weight_again", at, Phase::input_gradient, Role::weight);
-  for (const Phase phase : {Phase::input_gradient, Phase::weight_gradient}) {
-    add_moves(".gather_gradient", at, phase, Role::output_gradient);
-  }
+  exit.gather = add_moves(".gather_gradient", at, Phase::input_gradient, Role::output_gradient);
+  add_moves(".gather_gradient", at, Phase::weight_gradient, Role::output_gradient);
 }
 
 void BlockMoves::name_sites(const std::vector<Operation>& operations) {

@@ -1,6 +1,7 @@
 // Writes the moves of a placed block into its program, each once, where its operations meet them.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <map>
 #include <string>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "common/program/block_program.hpp"
+#include "common/program/decomposed.hpp"
 
 namespace plumb {
 
@@ -33,16 +35,22 @@ class BlockMoves {
   // Behind F and before I and W: sums of outputs; their gradients, and weights again, are gathered.
   void leave(const Operation& operation);
 
-  // Products that such a matmul has written, by their places in the list: beside its input gradient W's gather of its
-  // input may run, beside its weight gradient the reduction of its input's gradient, where the software overlaps them.
-  // Where one move follows another, the first that comes.
-  void beside_input_gradient(const Operation& operation, std::size_t step);
-  void beside_weight_gradient(const Operation& operation, std::size_t step);
+  // A product that a matmul has written, behind `enter` and before `leave`, by its place in the list. Beside its input
+  // gradient W's gather of its input may run, beside its weight gradient the reduction of its input's gradient, where
+  // the software overlaps them. Where one move follows another, the first that comes.
+  void made_product(const Operation& operation, std::size_t step);
   // Behind the products of the last trained matmul that reads a value, the first in W: what W gathers again of it.
   void gather_again(const Operation& operation);
 
   // Sums of what an adapter makes are no moves of the placed block.
   void add_sum(const std::string& name, Phase phase, const std::string& site, double bytes);
+
+  // Of the layout whose group moves tokens: what stands between divided parts, and the products that read it or make
+  // it.
+  [[nodiscard]] std::vector<MoveWithProducts> with_products() const;
+
+  // Of the 1d layout.
+  [[nodiscard]] Axes tensor_axes() const;
 
   // What stays partial in the accumulators of the weights' gradients, of a tensor group; and of an adapter's.
   void sum_once();
@@ -50,13 +58,21 @@ class BlockMoves {
 
  private:
   static constexpr std::size_t none = static_cast<std::size_t>(-1);
-  // A value as some matmuls need it.
+  using Products = std::array<std::vector<std::size_t>, 3>;  // by phase
+  // A value as some matmuls need it: how F gathers it, I reduces its gradient and W gathers it again.
   struct Entry {
     std::string value;
     Placement needed;
+    std::size_t gather = none;
     std::size_t reduction = none;
-    std::vector<std::size_t> input_gradients = {};  // of all these matmuls
     std::size_t again = none;
+    Products products = {};  // of all these matmuls
+  };
+  // What a site makes: how F reduces it and I gathers its gradient.
+  struct Exit {
+    std::size_t reduction = none;
+    std::size_t gather = none;
+    Products products = {};  // of this site
   };
   // Steps of a site that stand together in the list.
   struct Meeting {
@@ -64,7 +80,7 @@ class BlockMoves {
     const Operation& operation;
   };
 
-  // In the 1d layout; on grids every move is exposed.
+  // In the 1d layout, where its moves do not go in pieces; on grids every move is exposed.
   [[nodiscard]] bool overlaps() const;
   [[nodiscard]] const PlacedSite& site(const Operation& operation) const;
   [[nodiscard]] bool enters(const Operation& operation) const;
@@ -77,13 +93,13 @@ class BlockMoves {
   void enter_site(const Meeting& at);
   void leave_site(const Meeting& at);
   [[nodiscard]] StepMove all_reduce(const std::string& tensor, Role role, double bytes, Axes over) const;
-  [[nodiscard]] Axes tensor_axes() const;
   void pass_sites(std::ptrdiff_t end, bool with_backward);
 
   const KernelContext& context_;
   const PlacedBlock& placed_;
   BlockProgram& program_;
   std::vector<Entry> entries_ = {};
+  std::map<std::string, Exit> exits_ = {};  // by site
   // By site, the operations that enter and leave it.
   std::map<std::string, std::pair<const Operation*, const Operation*>> ends_ = {};
   // By the site of the last trained matmul that reads a value so: how W gathers it.

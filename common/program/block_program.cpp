@@ -56,7 +56,8 @@ class ProgramWriter {
     if (trains_all) moves_.sum_once();
     require_all_moves(program_, placed_, context_.precision, trains_all);
     program_.kept = kept_values(operations, context_, placed_);
-    return std::move(program_);
+    if (!context_.asynchronous) return std::move(program_);
+    return decomposed(std::move(program_), moves_.with_products(), size(placed_.mesh, moves_.tensor_axes()));
   }
 
  private:
@@ -149,7 +150,8 @@ class ProgramWriter {
       if (sizes.output_bytes == 0) sizes.output_bytes = element_;
       return add({.name = name + suffix, .phase = phase, .kind = StepKind::matmul, .matmul = sizes});
     };
-    product("", Phase::forward, {.m = part.rows, .n = part.outputs, .k = part.inputs, .output_bytes = 0});
+    moves_.made_product(operation, product("", Phase::forward,
+                                           {.m = part.rows, .n = part.outputs, .k = part.inputs, .output_bytes = 0}));
     if (operation.shape.bias && !operation.tuning.frozen) {
       stream(name + ".bias.gradient", Phase::input_gradient,
              element_ * part.rows * part.matrices * part.outputs / part.spread);
@@ -157,7 +159,7 @@ class ProgramWriter {
     if (operation.input_gradient.value > 0 && operation.tuning.gradient_below) {
       const std::size_t at = product(".input_gradient", Phase::input_gradient,
                                      {.m = part.rows, .n = part.inputs, .k = part.outputs, .output_bytes = 0});
-      moves_.beside_input_gradient(operation, at);
+      moves_.made_product(operation, at);
     }
     if (operation.tuning.frozen) return;
     const int scattered = scattered_ways(operation);
@@ -169,7 +171,7 @@ class ProgramWriter {
                                     .k = part.rows,
                                     .output_bytes = fused ? gradient : element_,
                                     .accumulates = fused});
-    moves_.beside_weight_gradient(operation, at);
+    moves_.made_product(operation, at);
     if (!fused) {
       stream(name + ".accumulate", Phase::weight_gradient,
              (element_ + 2 * gradient) * part.matrices * part.outputs * part.inputs / scattered);

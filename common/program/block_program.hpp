@@ -19,6 +19,7 @@ struct KernelContext {
   const Software& software;
   Slice slice = {};                // of each sequence
   bool framework_on_host = false;  // as an operation's context
+  bool asynchronous = false;       // the layout's (TensorLayout)
 };
 
 // Of a sequence, or of the slice.
@@ -33,7 +34,8 @@ struct KernelContext {
 // again beside their input gradients (arXiv 2205.05198, section 4.2.2): in a full backward; where I and W are apart,
 // both wait, as all moves of a grid do (Megatron-LM with zero bubble:
 // github.com/sail-sg/zero-bubble-pipeline-parallelism, commit 39f2c186, megatron/core/tensor_parallel/layers.py,
-// `async_op=wgrad_compute`). Of frozen operations what is trained counts.
+// `async_op=wgrad_compute`). Where the layout is asynchronous, each gather and scatter of tokens goes in pieces beside
+// the products of its own phase instead (common/program/decomposed.hpp). Of frozen operations what is trained counts.
 [[nodiscard]] BlockProgram block_program(const std::vector<Operation>& operations, const KernelContext& context,
                                          const PlacedBlock& placed);
 

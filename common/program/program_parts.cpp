@@ -6,11 +6,12 @@
 
 namespace plumb {
 
-std::int32_t CollectiveTable::index(Collective kind, double bytes, Axes over) {
+std::int32_t CollectiveTable::index(Collective kind, double bytes, Axes over, int pieces) {
   if (!groups_.is_grid()) over = {};
-  const auto [found, is_new] = index_.try_emplace({kind, bytes, over.bits}, static_cast<std::int32_t>(plans_.size()));
+  const auto [found, is_new] =
+      index_.try_emplace({kind, bytes, over.bits, pieces}, static_cast<std::int32_t>(plans_.size()));
   if (is_new) {
-    plans_.push_back(fastest_collective(machine_, kind, bytes, groups_.over(over)));
+    plans_.push_back(piece_of(fastest_collective(machine_, kind, bytes, groups_.over(over)), pieces));
     axes_.push_back(over);
   }
   return found->second;
@@ -43,7 +44,7 @@ std::vector<ActionPart> action_parts(std::span<const ProgramStep> steps, std::sp
     if (!wanted(step) || taken[at]) continue;
     ActionPart part;
     if (step.kind == StepKind::move) {
-      part.collective = table.index(step.move.collective, step.move.bytes, step.move.over);
+      part.collective = table.index(step.move.collective, step.move.bytes, step.move.over, step.move.pieces);
       for (const std::size_t other : step.beside) {
         if (!taken[other]) continue;
         part.beside = true;

@@ -19,8 +19,9 @@ class CollectiveTable {
  public:
   CollectiveTable(Machine machine, const TensorGroups& groups) : machine_(std::move(machine)), groups_(groups) {}
 
-  // `over`: of a grid, along which of its axes; else all of the tensor group's ranks take part.
-  [[nodiscard]] std::int32_t index(Collective kind, double bytes, Axes over = {});
+  // `over`: of a grid, along which of its axes; else all of the tensor group's ranks take part. `pieces`: of one of so
+  // many equal ones (StepMove).
+  [[nodiscard]] std::int32_t index(Collective kind, double bytes, Axes over = {}, int pieces = 1);
   [[nodiscard]] const CollectivePlan& at(std::int32_t index) const { return plans_[static_cast<std::size_t>(index)]; }
   [[nodiscard]] Axes over(std::int32_t index) const { return axes_[static_cast<std::size_t>(index)]; }
   [[nodiscard]] const Machine& machine() const { return machine_; }
@@ -32,7 +33,7 @@ class CollectiveTable {
   TensorGroups groups_;
   std::vector<CollectivePlan> plans_;
   std::vector<Axes> axes_;
-  std::map<std::tuple<Collective, double, std::uint16_t>, std::int32_t> index_;
+  std::map<std::tuple<Collective, double, std::uint16_t, int>, std::int32_t> index_;
 };
 
 // One after the other: a rank computes, and then, or beside it, takes part in a collective.

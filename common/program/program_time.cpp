@@ -12,7 +12,8 @@ Seconds step_time(const ProgramStep& step, const Machine& machine, const TensorG
     case StepKind::core:
       return core_time(machine.device, step.flops, step.bytes);
     case StepKind::move:
-      return collective_time(machine, step.move.collective, step.move.bytes, groups.over(step.move.over));
+      return collective_time(machine, step.move.collective, step.move.bytes, groups.over(step.move.over)) /
+             step.move.pieces;
     default:
       return stream_time(machine.device, step.bytes);
   }
@@ -25,6 +26,7 @@ PhaseTimes phase_times(const BlockProgram& program, const Machine& machine, cons
   for (const ProgramStep& step : steps) times.push_back(step_time(step, machine, groups));
   std::array<Seconds, 3> sums;
   std::array<Seconds, 3> moves;
+  std::array<Seconds, 3> beside;
   std::array<int, 3> counts{};
   PhaseTimes result;
   for (std::size_t i = 0; i < steps.size(); ++i) {
@@ -39,6 +41,7 @@ PhaseTimes phase_times(const BlockProgram& program, const Machine& machine, cons
     result.hidden += std::min(left, beside_other);
     sums[phase] += left;
     if (step.kind == StepKind::move) moves[phase] += left;
+    beside[phase] += times[i] - left;
     ++counts[phase];
     if (step.redone) result.redone += times[i];
   }
@@ -51,6 +54,9 @@ PhaseTimes phase_times(const BlockProgram& program, const Machine& machine, cons
   result.forward_moves = moves[0];
   result.input_gradient_moves = moves[1];
   result.weight_gradient_moves = moves[2];
+  result.forward_beside = beside[0];
+  result.input_gradient_beside = beside[1];
+  result.weight_gradient_beside = beside[2];
   return result;
 }
 

@@ -18,6 +18,10 @@ struct PhaseTimes {
   Seconds forward_moves;    // of the forward, in which only collectives run
   Seconds input_gradient_moves;
   Seconds weight_gradient_moves;
+  // What collectives take beside computing of their own phase, which is not in the phase's time twice.
+  Seconds forward_beside = {};
+  Seconds input_gradient_beside = {};
+  Seconds weight_gradient_beside = {};
 };
 
 // Sums over the steps, each phase at least what the host needs to launch its kernels.

@@ -22,6 +22,7 @@ struct StepMove {
   Axes over = {};
   double bytes = 0;     // of its larger side, on one rank
   double received = 0;  // bytes, by each rank
+  int pieces = 1;       // it is one of so many equal ones of the collective, whose `bytes` these are
   bool operator==(const StepMove&) const = default;
 };
 

@@ -30,6 +30,7 @@ YamlValue block_of_machine(const YamlValue& value) {
   const auto found = find_file(name ? "machines/" + *name + ".yaml" : text, value);
   if (found) return YamlValue::load(*found);
   if (std::filesystem::path(text).has_extension()) return YamlValue::load(find_file(value));
+  if (name) fail_of_missing_file(value);
   value.fail(value.path() + ": unknown machine '" + excerpt(text) + "'", did_you_mean(text, machine_names()));
 }
 

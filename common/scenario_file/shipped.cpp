@@ -147,6 +147,13 @@ std::filesystem::path find_file(const YamlValue& value) {
              nearest_file(name, value));
 }
 
+void fail_of_missing_file(const YamlValue& value) {
+  std::string looked = PLUMB_SCENARIOS_SOURCE;
+  if (const auto folders = shipped_scenarios(); !folders.empty()) looked = folders.front().string();
+  value.fail(value.path() + ": the file of '" + excerpt(value.text()) + "', which plumb ships, is not in " + looked,
+             "has the folder been moved? PLUMB_SCENARIOS=DIR names scenarios/ of plumb's sources");
+}
+
 std::optional<std::filesystem::path> shipped_machine(const std::string& name) {
   std::error_code missing;
   for (const auto& folder : shipped_scenarios()) {

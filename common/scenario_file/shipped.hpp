@@ -18,6 +18,9 @@ namespace plumb {
 // The same for a text that is not `value`'s own; nullopt when there is no such file.
 [[nodiscard]] std::optional<std::filesystem::path> find_file(const std::string& name, const YamlValue& value);
 
+// For a name of something that ships whose file is not there: throws InputError that says where it was looked for.
+[[noreturn]] void fail_of_missing_file(const YamlValue& value);
+
 // The shipped file of a machine by its name; nullopt where there is none.
 [[nodiscard]] std::optional<std::filesystem::path> shipped_machine(const std::string& name);
 

@@ -20,6 +20,7 @@ YamlValue software_file(const YamlValue& value) {
   const auto found = find_file(name ? "software/" + names[*name] + ".yaml" : text, value);
   if (found) return YamlValue::load(*found);
   if (std::filesystem::path(text).has_extension()) return YamlValue::load(find_file(value));
+  if (name) fail_of_missing_file(value);
   value.fail(value.path() + ": unknown software '" + text + "'", did_you_mean(text, names));
 }
 

@@ -100,7 +100,15 @@ TensorChoices read_tensor(const YamlValue& block) {
     }
   }
   tensor.sequence_parallel = choices.sequence_parallel.front();
-  if (const auto flag = block.find("asynchronous")) tensor.asynchronous = flag->boolean();
+  if (const auto flag = block.find("asynchronous")) {
+    tensor.asynchronous = flag->boolean();
+    const bool tokens =
+        choices.kinds == std::vector{TensorKind::one_d} && choices.sequence_parallel == std::vector{true};
+    if (tensor.asynchronous && !tokens) {
+      flag->fail("what is asynchronous are gathers and scatters of tokens, of kind 1d with sequence parallelism",
+                 "sequence_parallel: true beside it, or asynchronous: false");
+    }
+  }
   require_grid_at(block, choices);
   return choices;
 }

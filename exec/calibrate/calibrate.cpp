@@ -93,7 +93,8 @@ void require_measured_layout(const Scenario& scenario, const CalibrationOptions&
                      "write one tensor degree");
   }
   if (tensor.degree == 1) return;
-  const bool executed = tensor.kind == TensorKind::one_d && !scenario.training.lora && !scenario.model.vision;
+  const bool executed =
+      tensor.kind == TensorKind::one_d && !tensor.asynchronous && !scenario.training.lora && !scenario.model.vision;
   if (!executed || options.device != "cpu") {
     throw InputError("layout",
                      "the shapes of a tensor degree of " + std::to_string(tensor.degree) +

@@ -53,7 +53,7 @@ struct CheckpointsByTraining {
 // RunError where one cannot be removed.
 void keep_newest(const std::filesystem::path& folder, std::vector<std::int64_t>& steps, std::int64_t keep);
 
-// A checkpoint that can be read, and what of its run was otherwise.
+// A checkpoint that can be read.
 struct Checkpoint {
   std::filesystem::path folder = {};
   CheckpointIndex index = {};

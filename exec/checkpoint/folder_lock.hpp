@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <vector>
 
 namespace plumb::exec {
 
@@ -10,14 +11,17 @@ inline constexpr const char* lock_name = "run.lock";  // an empty file, which st
 // Held while it lives, and no longer than the process.
 class FolderLock {
  public:
-  // Of a folder that is there. Throws InputError that names it if another run has it, or if its file cannot be made.
-  // Where the file system knows no locks, nobody is kept out.
-  explicit FolderLock(const std::filesystem::path& folder);
+  // Makes the folder where it is not there; it goes again with the lock if nothing else has come into it. Throws
+  // InputError that names the folder if another run has it, if it cannot be made, or if its file cannot be. Where the
+  // file system knows no locks, nobody is kept out.
+  explicit FolderLock(std::filesystem::path folder);
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
   ~FolderLock();
 
  private:
+  std::filesystem::path folder_;
+  std::vector<std::filesystem::path> made_;  // the folder, then those that it stands in
   int file_ = -1;
 };
 

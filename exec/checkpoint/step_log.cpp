@@ -1,6 +1,7 @@
 #include "exec/checkpoint/step_log.hpp"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -59,6 +60,22 @@ std::string kept(const std::string& path, std::int64_t steps) {
   return lines;
 }
 
+// False: another run has it. Where the file system knows no locks, nobody has.
+bool lock(int file) { return ::flock(file, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK; }
+
+[[noreturn]] void fail_of_other_run(const std::string& path) {
+  throw InputError(path, "another run writes the log of its steps there, and has not ended",
+                   "wait for it, end it, or name another file with --log");
+}
+
+void require_no_other_run(const std::string& path) {
+  const int file = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);  // to write: NFS locks nothing else
+  if (file < 0) throw InputError(path, std::string("cannot be written: ") + std::strerror(errno));
+  const bool locked = lock(file);
+  ::close(file);
+  if (!locked) fail_of_other_run(path);
+}
+
 }  // namespace
 
 std::string to_json_line(const LoggedStep& step) {
@@ -79,9 +96,11 @@ void require_log_file(const std::string& path) {
     throw InputError(path, "is no regular file: a resumed run could not keep the lines before its checkpoint",
                      "name a file with --log, and follow it: tail -f FILE");
   }
-  if (begins_as_log(path)) return;
-  throw InputError(path, "has something in it that is no log of steps, which --log would begin anew",
-                   "name another file with --log, or remove this one");
+  if (!begins_as_log(path)) {
+    throw InputError(path, "has something in it that is no log of steps, which --log would begin anew",
+                     "name another file with --log, or remove this one");
+  }
+  require_no_other_run(path);
 }
 
 StepLog::StepLog(std::string path, std::int64_t steps) : path_(std::move(path)) {
@@ -89,6 +108,9 @@ StepLog::StepLog(std::string path, std::int64_t steps) : path_(std::move(path)) 
   write_file(path_, kept(path_, steps));
   file_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
   if (file_ < 0) throw InputError(path_, std::string("cannot be written: ") + std::strerror(errno));
+  if (lock(file_)) return;
+  ::close(file_);
+  fail_of_other_run(path_);
 }
 
 StepLog::~StepLog() { ::close(file_); }

@@ -22,11 +22,11 @@ struct LoggedStep {
 [[nodiscard]] std::string to_json_line(const LoggedStep& step);
 
 // Throws InputError where something is there that is no regular file (opening a pipe waits for a reader, and the lines
-// before a checkpoint cannot be kept in it), or one whose first line is none of such a log: a run that does not resume
-// begins it anew.
+// before a checkpoint cannot be kept in it), one whose first line is none of such a log (a run that does not resume
+// begins it anew), or one that another run writes to.
 void require_log_file(const std::string& path);
 
-// Lines are there as soon as they are added, also if the program is killed behind that.
+// Lines are there as soon as they are added, also if the program is killed behind that. Locked while it lives.
 class StepLog {
  public:
   // Of a run that begins behind `steps` steps: what a file has of these stays, what it has of later ones is what a run

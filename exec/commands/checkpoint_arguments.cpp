@@ -168,19 +168,9 @@ void require_beside_checkpoints(const std::string& option, const std::string& ou
                    "another name, or a folder of its own");
 }
 
-static constexpr const char* other_folder = "--save must name a folder that you may write to";
-
 void take_folder(CheckpointOptions& options, const Plan& plan, std::ostream& said) {
   if (options.folder.empty()) return;
   const fs::path folder = options.folder;
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) throw InputError(folder.string(), "cannot be made: " + error.message(), other_folder);
-  try {
-    require_writable(folder / index_name);
-  } catch (const InputError& refused) {  // of a file that the user has not named
-    throw InputError(folder.string(), refused.problem(), other_folder);
-  }
   options.lock = std::make_shared<const FolderLock>(folder);
   const CheckpointFolder found = require_free(folder, first_of(options));
   for (const std::string& line : remove_leftovers(folder, found)) said << line << '\n';

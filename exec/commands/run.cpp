@@ -269,11 +269,12 @@ void require_files(const RunArguments& arguments, const Plan& plan, SessionOptio
   std::ostream& said = writes && !said_already ? std::cerr : none;
   options.checkpoint = checkpoint_options(arguments.checkpoint, plan, options, said);
   const Exports exports = exports_of(arguments);
-  require_exportable(plan, exports);
-  for (const auto& [option, output] : {std::pair("-o", arguments.output), std::pair("--log", arguments.checkpoint.log),
-                                       std::pair("--export", exports.model)}) {
+  for (const auto& [option, output] :
+       {std::pair("-o", arguments.output), std::pair("--log", arguments.checkpoint.log),
+        std::pair("--export", exports.model), std::pair("--export-adapters", exports.adapters_folder)}) {
     require_beside_checkpoints(option, output, arguments.checkpoint.save);
   }
+  require_exportable(plan, exports);
   if (!writes) return;
   try {
     if (!said_already) take_folder(options.checkpoint, plan, said);

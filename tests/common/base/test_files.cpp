@@ -67,3 +67,16 @@ TEST_CASE("what is not a regular file is written to, not replaced, and a link st
   CHECK_THROWS_AS(write_file("", "x"), InputError);
   std::filesystem::remove_all(folder);
 }
+
+TEST_CASE("a pipe is read to its end, and a device without one is refused") {
+  int ends[2];
+  REQUIRE(::pipe(ends) == 0);
+  REQUIRE(::write(ends[1], "a: 1\n", 5) == 5);
+  ::close(ends[1]);
+  CHECK(read_file("/dev/fd/" + std::to_string(ends[0])) == "a: 1\n");
+  ::close(ends[0]);
+  CHECK(read_file("/dev/null").empty());
+  if (std::filesystem::is_character_file("/dev/zero")) {
+    CHECK_THROWS_WITH(read_file("/dev/zero"), ContainsSubstring("/dev/zero: is no regular file, and has not ended"));
+  }
+}

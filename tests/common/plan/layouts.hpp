@@ -29,6 +29,7 @@ struct LayoutCase {
   std::string sharding = "none";
   std::string order = "tensor, data, pipeline";
   std::string training = "";  // more of the training
+  bool asynchronous = false;
 };
 
 inline Plan plan_of(const LayoutCase& c) {
@@ -44,8 +45,9 @@ inline Plan plan_of(const LayoutCase& c) {
       "}\n"
       "layout: {order: [" +
       c.order + "], pipeline: " + text(c.pipeline) + ", tensor: {degree: " + text(c.tensor) +
-      ", sequence_parallel: " + (c.sequence_parallel ? "true" : "false") + ", kind: " + c.kind +
-      ", depth: " + text(c.depth) + "}, data: {degree: " + text(c.data) + ", sharding: " + c.sharding +
+      ", sequence_parallel: " + (c.sequence_parallel ? "true" : "false") +
+      ", asynchronous: " + (c.asynchronous ? "true" : "false") + ", kind: " + c.kind + ", depth: " + text(c.depth) +
+      "}, data: {degree: " + text(c.data) + ", sharding: " + c.sharding +
       "}}\n"
       "schedule: " +
       c.schedule + "\nsoftware: " + c.software + "\nsplit: uniform\n");

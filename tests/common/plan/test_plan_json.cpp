@@ -248,7 +248,6 @@ TEST_CASE("what a scenario may not ask of a layout yet, a plan may not either") 
   };
   refused("context", [](Layout& layout) { layout.context = 2; });
   refused("expert", [](Layout& layout) { layout.expert = 2; });
-  refused("tensor.asynchronous", [](Layout& layout) { layout.tensor.asynchronous = true; });
 }
 
 TEST_CASE("a plan's tensor layout is a grid that its degree makes") {
@@ -259,6 +258,7 @@ TEST_CASE("a plan's tensor layout is a grid that its degree makes") {
     CHECK_THAT(message_for_plan(to_json(changed)), ContainsSubstring("plan.json:") && ContainsSubstring(part));
   };
   refused("has no depth", {.degree = 2, .depth = 2});
+  refused("which this one does not divide", {.degree = 2, .asynchronous = true});
   refused("a 2d tensor layout needs q²", {.degree = 2, .kind = TensorKind::two_d});
   refused("divides hidden states already", {.degree = 4, .kind = TensorKind::two_d, .sequence_parallel = true});
 }

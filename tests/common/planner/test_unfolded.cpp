@@ -29,14 +29,17 @@ std::vector<LayoutCase> unfolded_cases() {
     for (const char* schedule : {"gpipe", "1f1b", "{name: interleaved-1f1b, chunks: 2}", "zb-h1"}) {
       for (const char* recompute : {"none", "selective", "full", "{layers: 1}", "{every: 2}"}) {
         all.push_back({.tensor = 4, .schedule = schedule, .software = software, .recompute = recompute});
-        all.push_back({.nodes = 4,
-                       .pipeline = 4,
-                       .tensor = 2,
-                       .data = 4,
-                       .sequence_parallel = true,
-                       .schedule = schedule,
-                       .software = software,
-                       .recompute = recompute});
+        LayoutCase mesh{.nodes = 4,
+                        .pipeline = 4,
+                        .tensor = 2,
+                        .data = 4,
+                        .sequence_parallel = true,
+                        .schedule = schedule,
+                        .software = software,
+                        .recompute = recompute};
+        all.push_back(mesh);
+        mesh.asynchronous = true;
+        all.push_back(mesh);
       }
     }
   }

@@ -228,6 +228,17 @@ TEST_CASE("PLUMB_SCENARIOS names another folder of shipped files") {
   CHECK(shipped_scenarios() != folders);
 }
 
+TEST_CASE("a machine or a software whose file is not where plumb ships it is not called unknown") {
+  const TemporaryFolder folder;
+  const std::string model = "model: {vocabulary: 64, hidden: 64, heads: 4, ffn: 64, layers: \"full/dense\"}\n";
+  const auto machine = folder.write("machine.yaml", model + "cluster: {machine: dgx-a100}\n");
+  ::setenv("PLUMB_SCENARIOS", folder.file("").c_str(), 1);
+  CHECK_THROWS_WITH(read_scenario(machine), ContainsSubstring("the file of 'dgx-a100', which plumb ships, is not in " +
+                                                              folder.file("").string()) &&
+                                                ContainsSubstring("PLUMB_SCENARIOS=DIR"));
+  ::unsetenv("PLUMB_SCENARIOS");
+}
+
 TEST_CASE("what a command line gives stands in the place of the file's own keys") {
   const TemporaryFolder folder;
   Profile profile;

@@ -187,7 +187,33 @@ TEST_CASE("one run at a time has a folder, and what it leaves keeps nobody out")
   const FolderLock second(folder / "");
   CHECK(fs::exists(folder / lock_name));
   CHECK(look_into(folder / "").leftovers.empty());
-  CHECK_THROWS_AS(FolderLock(folder / "missing"), InputError);
+}
+
+TEST_CASE("folders that were made for a run go again if it leaves nothing in them, and no others") {
+  const TemporaryFolder folder;
+  {
+    const FolderLock lock(folder / "training/runs/one");
+    CHECK(fs::exists(folder / "training/runs/one" / lock_name));
+    CHECK_THROWS_AS(FolderLock(folder / "training/runs/one"), InputError);
+  }
+  CHECK(fs::is_empty(folder / ""));
+  {
+    const FolderLock lock(folder / "training/runs/two/");
+    write_file(folder / "training/log.jsonl", "");
+  }
+  CHECK(fs::exists(folder / "training/log.jsonl"));
+  CHECK(!fs::exists(folder / "training/runs"));
+  {
+    const FolderLock lock(folder / "training");  // was there
+  }
+  CHECK(fs::exists(folder / "training" / lock_name));
+  {
+    const FolderLock lock(folder / "three");
+    write_file(folder / "three/model.safetensors", "");
+  }
+  CHECK(fs::exists(folder / "three" / lock_name));
+  write_file(folder / "file", "");
+  CHECK_THROWS_WITH(FolderLock(folder / "file/runs"), ContainsSubstring("cannot be made"));
 }
 
 // A stage that cannot be read stands for what is no error of plumb's: no memory for a copy, no thread to write one.

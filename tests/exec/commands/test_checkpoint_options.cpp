@@ -75,6 +75,12 @@ TEST_CASE("a folder into which another run saves is refused, and may be read") {
     CHECK_THAT(ended.err, ContainsSubstring(saved + ": another run saves its checkpoints there"));
     CHECK(run_here({"run", plan, "--steps", "2", "--resume", saved}).status == 0);
   }
+  // A run that is refused leaves no folder.
+  const std::string text = folder.write("text", "text\n");
+  const Ended refused = run_here({"run", plan, "--steps", "2", "--save", folder / "new/runs", "--log", text});
+  CHECK(refused.status == 2);
+  CHECK_THAT(refused.err, ContainsSubstring("is no log of steps"));
+  CHECK(!std::filesystem::exists(folder / "new"));
   // The ranks that a launcher starts need no lock of their own.
   const Ended launched =
       run(folder, {"run", plan, "--steps", "2", "--save", saved, "--resume", "latest", "--transport", "gloo"});
@@ -165,6 +171,8 @@ TEST_CASE("options that do not go together, and folders that cannot be, are refu
       {{"--save", "/proc/saved"}, "cannot be made"},
       {{"--save", folder / "saved", "--log", folder / "saved/step-000002.partial"}, "--log: "},
       {{"--save", folder / "saved", "--log", folder / "saved/run.lock"}, "is a name of what --save keeps in "},
+      {{"--save", folder / "saved", "--export-adapters", folder / "saved/step-000001"},
+       "is a name of what --save keeps in "},
       {{"--save", folder / "saved", "-o", folder / "saved/step-000001/timeline.json"}, "-o: "},
       {{"--save", folder / "saved", "--export", folder / "saved/step-1"}, "--export: "},
       {{"--log", folder / "missing/log"}, "cannot be written: its folder does not exist"},
@@ -268,6 +276,10 @@ TEST_CASE("a log of steps goes on behind its checkpoint: later lines and a half 
   {
     StepLog log(file, 2);
     log.add({.step = 3, .loss = 2.5, .learning_rate = 0.5, .sequences = 12, .seconds = {2}, .tokens = 10});
+    CHECK(read_file(file) == line(1, 5) + line(2, 4) + line(3, 2.5));
+    const auto other_run = ContainsSubstring("log.jsonl: another run writes the log of its steps there");
+    CHECK_THROWS_WITH(require_log_file(file), other_run);
+    CHECK_THROWS_WITH(StepLog(file, 0), other_run);
     CHECK(read_file(file) == line(1, 5) + line(2, 4) + line(3, 2.5));
   }
   {

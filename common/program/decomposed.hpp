@@ -1,0 +1,29 @@
+// Collectives in pieces beside the products that read what they gather, or make what they reduce: asynchronous tensor
+// parallelism.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "common/program/step.hpp"
+
+namespace plumb {
+
+// By their places in a program's list, all of one phase: an all-gather or a reduce-scatter, and the products.
+struct MoveWithProducts {
+  std::size_t move = 0;
+  std::vector<std::size_t> products = {};
+};
+
+// Of t ranks, each product in t pieces, one of each rank's tokens, and between these the t−1 steps of the collective's
+// ring (Wang et al., "Overlap Communication with Dependent Computation via Decomposition", ASPLOS 2023,
+// doi:10.1145/3567955.3567959; PyTorch's `fused_all_gather_matmul` and `fused_matmul_reduce_scatter`):
+//   gather   the products of the own piece beside the first step, those of each that comes beside the next step
+//   reduce   the products of the piece that goes furthest, then each next one beside the step that sends the one before
+// so that, c of products and x of a step, both take c + (t−1)·max(c, x). W, which sums over tokens, adds to what its
+// piece before has made. What has come of a scatter is added up behind it, a kernel that reads t parts and writes one
+// (`fused_matmul_reduce_scatter`), which a collective does as it moves them. Volume and order of phases stay. `ranks`:
+// of each move's group.
+[[nodiscard]] BlockProgram decomposed(BlockProgram program, const std::vector<MoveWithProducts>& together, int ranks);
+
+}  // namespace plumb

@@ -1,0 +1,179 @@
+// Collectives in pieces beside their products, against closed forms of the ring and against what they are made from.
+#include "common/program/decomposed.hpp"
+
+#include <algorithm>
+#include <string>
+
+#include "common/program/block_program.hpp"
+#include "common/program/program_memory.hpp"
+#include "common/program/program_parts.hpp"
+#include "common/program/program_time.hpp"
+#include "common/program/program_traffic.hpp"
+#include "tests/catch.hpp"
+#include "tests/common/placement/all_models.hpp"
+
+using namespace plumb;
+using namespace plumb::testing;
+
+namespace {
+
+constexpr std::int64_t all_rows = 2 * 512;  // of a microbatch
+constexpr double channels = 1024;
+constexpr double elements_moved = all_rows * channels;
+constexpr double flops_per_s = 1e14;
+
+Model plain_gpt() {
+  return Model{.vocabulary = 1024,
+               .hidden = 1024,
+               .layers = {Layer{.mixer = SoftmaxAttention{.heads = 16, .kv_heads = 16, .head_dim = 64, .value_dim = 64},
+                                .mlp = DenseMlp{.width = 4 * 1024, .activation = Activation::gelu}}}};
+}
+
+// Products take their FLOPs at the peak, all else but the wire nothing.
+Machine with_wire(double bytes_per_s) {
+  Machine result{.name = "made up", .devices = 8};
+  result.device.peak.value = {flops_per_s};
+  result.device.matmul_efficiency.value = 1;
+  result.device.attention_efficiency.value = 1;
+  result.device.memory_bandwidth.value = {1e30};
+  result.device.memory_efficiency.value = 1;
+  result.collective_bandwidth.value = {bytes_per_s};
+  return result;
+}
+
+BlockProgram in_group(int ranks, bool asynchronous, const Software& software = {}) {
+  const KernelContext context{.sequence = all_rows / 2,
+                              .microbatch = 2,
+                              .precision = ElementType::bf16,
+                              .software = software,
+                              .asynchronous = asynchronous};
+  const PlacedBlock placed = place_block(
+      plain_gpt(), 1, {.degree = ranks, .sequence_parallel = true, .asynchronous = asynchronous}, {2, all_rows / 2});
+  return block_program(layer_operations(plain_gpt(), 0, operation_context(context)), context, placed);
+}
+
+double attention_seconds(const BlockProgram& program, Phase phase) {
+  double seconds = 0;
+  for (const ProgramStep& step : program.steps) {
+    if (step.kind == StepKind::core && step.phase == phase) seconds += step.flops.value / flops_per_s;
+  }
+  return seconds;
+}
+
+}  // namespace
+
+// Of a product of C seconds and its collective of X: C/t of the piece that has nothing beside it, then the longer of
+// the other t−1 and of the wire.
+TEST_CASE("a product and its collective take the longer of both but for one piece") {
+  for (const int t : {2, 4, 8}) {
+    for (const double bytes_per_s : {1e10, 1e11, 1e12, 1e13}) {
+      INFO(t << " ranks, " << bytes_per_s);
+      const Machine device = with_wire(bytes_per_s);
+      const GroupPlacement group{.ranks = t, .per_machine = t};
+      const PhaseTimes times = phase_times(in_group(t, true), device, group);
+      const double wire = (t - 1.0) / t * 2 * elements_moved / bytes_per_s;
+      const auto together = [&](double elements) {  // of the weights that a rank multiplies with, in units of h²
+        const double product = 2 * all_rows * elements * channels * channels / t / flops_per_s;
+        return product / t + std::max((t - 1) * product / t, wire);
+      };
+      // Queries, keys and values; what attention gives; up; down.
+      const double all = together(3) + together(1) + together(4) + together(4);
+      const double attention = attention_seconds(in_group(t, false), Phase::forward);
+      CHECK(times.forward.value == Approx(all + attention).epsilon(1e-9));
+      const double gradient = attention_seconds(in_group(t, false), Phase::input_gradient);
+      CHECK(times.input_gradient.value == Approx(all + gradient).epsilon(1e-9));
+      // W gathers what columns read; what rows' outputs have been gathered for is I.
+      const double by_rows = 2 * all_rows * 5 * channels * channels / t / flops_per_s;
+      CHECK(times.weight_gradient.value == Approx(together(3) + together(4) + by_rows).epsilon(1e-9));
+      CHECK(times.hidden.value == 0);
+      CHECK(times.forward_moves.value + times.forward_beside.value == Approx(4 * wire).epsilon(1e-9));
+    }
+  }
+}
+
+TEST_CASE("pieces bring as many bytes, do as many FLOPs and need as much memory as the whole") {
+  for (const int t : {2, 4}) {
+    const BlockProgram whole = in_group(t, false);
+    const BlockProgram pieces = in_group(t, true);
+    CHECK(program_memory(pieces).kept == program_memory(whole).kept);
+    CHECK(program_memory(pieces).kept_for_weight == program_memory(whole).kept_for_weight);
+    CHECK(pieces.once == whole.once);
+    for (const Phase phase : {Phase::forward, Phase::input_gradient, Phase::weight_gradient}) {
+      CHECK(of_phase(program_traffic(pieces), phase) == Approx(of_phase(program_traffic(whole), phase)));
+      CHECK(moves_of(pieces, phase).size() == static_cast<std::size_t>(t - 1) * moves_of(whole, phase).size());
+      const auto flops = [&](const BlockProgram& program) {
+        double sum = 0;
+        for (const ProgramStep& step : program.steps) {
+          if (step.phase == phase) sum += step.matmul.batch * step.matmul.m * step.matmul.n * step.matmul.k;
+        }
+        return sum;
+      };
+      CHECK(flops(pieces) == Approx(flops(whole)));
+    }
+  }
+}
+
+TEST_CASE("what has come of a scatter is added up: t parts are read, one is written") {
+  for (const int t : {2, 4}) {
+    for (const Phase phase : {Phase::forward, Phase::input_gradient, Phase::weight_gradient}) {
+      double bytes = 0;
+      for (const ProgramStep& step : in_group(t, true).steps) {
+        if (step.phase == phase && step.name.ends_with(".add")) bytes += step.bytes;
+      }
+      const int scatters = phase == Phase::weight_gradient ? 0 : 2;
+      CHECK(bytes == Approx(scatters * 2 * elements_moved * (t + 1) / t));
+    }
+  }
+}
+
+TEST_CASE("a gather's own piece goes first, and a scatter's own piece last") {
+  const BlockProgram program = in_group(2, true);
+  std::vector<std::string> forward;
+  for (const ProgramStep& step : program.steps) {
+    if (step.phase != Phase::forward || step.kind == StepKind::stream || step.kind == StepKind::core) continue;
+    std::string text = step.name;
+    for (const std::size_t other : step.beside) text += " | " + program.steps[other].name;
+    forward.push_back(text);
+  }
+  const std::string q = "attention.q";
+  const std::string k = "attention.k";
+  const std::string v = "attention.v";
+  const std::string out = "attention.out";
+  CHECK(forward == std::vector<std::string>{q, k, v, "attention.q.gather | attention.q | attention.k | attention.v", q,
+                                            k, v, out, out, "attention.out.reduce | attention.out", "mlp.up",
+                                            "mlp.up.gather | mlp.up", "mlp.up", "mlp.down", "mlp.down",
+                                            "mlp.down.reduce | mlp.down"});
+}
+
+TEST_CASE("parts of actions take as long as the phases in pieces, in every layout of each model that divides tokens") {
+  const GroupPlacement group{.ranks = 4, .per_machine = 4};
+  Machine device = with_wire(5e10);
+  device.device.matmul_depth.value = 64;
+  device.collective_latency.value = {2e-5};
+  const TensorLayout tensor{.degree = 4, .sequence_parallel = true, .asynchronous = true};
+  for (const Software& software :
+       {Software{}, Software{.fused_projections = true, .tensor_overlap = true}, Software{.flash_attention = false}}) {
+    const KernelContext context{
+        .sequence = 64, .microbatch = 4, .precision = ElementType::bf16, .software = software, .asynchronous = true};
+    for (const Model& model : models_divided_by(tensor)) {
+      if (model.vision) continue;
+      for (std::size_t block = 0; block < model.layers.size() + 2; ++block) {
+        if (is_repeated(model, block)) continue;
+        INFO(model.name << ", block " << block);
+        const PlacedBlock placed = place_block(model, block, tensor, {.sequences = 4, .sequence = 64});
+        const BlockProgram program =
+            block_program(operations_of(model, block, operation_context(context)), context, placed);
+        const PhaseTimes times = phase_times(program, device, group);
+        CollectiveTable table(device, group);
+        const auto seconds = [&](const std::vector<Phase>& phases) {
+          return time_of(action_parts(program.steps, phases, table), table).value;
+        };
+        CHECK(seconds({Phase::forward}) == Approx(times.forward.value).epsilon(1e-9));
+        CHECK(seconds({Phase::input_gradient}) == Approx(times.input_gradient.value).epsilon(1e-9));
+        CHECK(seconds({Phase::weight_gradient}) == Approx(times.weight_gradient.value).epsilon(1e-9));
+        CHECK(seconds({Phase::input_gradient, Phase::weight_gradient}) ==
+              Approx((times.input_gradient + times.weight_gradient - times.hidden).value).epsilon(1e-9));
+      }
+    }
+  }
+}
