@@ -11,16 +11,22 @@ namespace plumb::exec {
 LoneTensorGroup::LoneTensorGroup(const TensorLayout& layout)
     : TensorGroup(nullptr, {.layout = layout, .ranks = ranks_from(0, layout.degree)}) {}
 
-at::Tensor LoneTensorGroup::summed(const at::Tensor& x) { return x.detach().clone(at::MemoryFormat::Contiguous); }
-
-at::Tensor LoneTensorGroup::gathered(const at::Tensor& x) {
-  return at::cat(std::vector<at::Tensor>(static_cast<std::size_t>(size()), x.detach()), 1);
+at::Tensor LoneTensorGroup::summed(const at::Tensor& x, const LocalMove& /*move*/) {
+  return x.detach().clone(at::MemoryFormat::Contiguous);
 }
 
-at::Tensor LoneTensorGroup::summed_part(const at::Tensor& x) {
-  return x.detach().narrow(1, 0, x.size(1) / size()).clone(at::MemoryFormat::Contiguous);
+at::Tensor LoneTensorGroup::gathered(const at::Tensor& x, const LocalMove& move) {
+  return at::cat(std::vector<at::Tensor>(move.group.size(), x.detach()), move.dimension);
 }
 
-at::Tensor LoneTensorGroup::joined_rows(const at::Tensor& rows) { return rows.detach().clone(); }
+at::Tensor LoneTensorGroup::summed_part(const at::Tensor& x, const LocalMove& move) {
+  return x.detach()
+      .narrow(move.dimension, 0, x.size(move.dimension) / std::ssize(move.group))
+      .clone(at::MemoryFormat::Contiguous);
+}
+
+at::Tensor LoneTensorGroup::joined_rows(const at::Tensor& rows, const std::vector<int>& /*positions*/) {
+  return rows.detach().clone();
+}
 
 }  // namespace plumb::exec

@@ -11,10 +11,10 @@ class LoneTensorGroup final : public TensorGroup {
   explicit LoneTensorGroup(const TensorLayout& layout);
 
  private:
-  [[nodiscard]] at::Tensor summed(const at::Tensor& x) override;
-  [[nodiscard]] at::Tensor gathered(const at::Tensor& x) override;
-  [[nodiscard]] at::Tensor summed_part(const at::Tensor& x) override;
-  [[nodiscard]] at::Tensor joined_rows(const at::Tensor& rows) override;
+  [[nodiscard]] at::Tensor summed(const at::Tensor& x, const LocalMove& move) override;
+  [[nodiscard]] at::Tensor gathered(const at::Tensor& x, const LocalMove& move) override;
+  [[nodiscard]] at::Tensor summed_part(const at::Tensor& x, const LocalMove& move) override;
+  [[nodiscard]] at::Tensor joined_rows(const at::Tensor& rows, const std::vector<int>& positions) override;
 };
 
 }  // namespace plumb::exec

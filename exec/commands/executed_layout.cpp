@@ -130,6 +130,30 @@ void require_executed_tensor(const Plan& plan) {
   require_divisible_parts(plan);
 }
 
+// Of a 2d, 2.5d or 3d tensor layout.
+void require_executed_grid(const Plan& plan, const SessionOptions& options) {
+  const std::string with = " with a " + grid_text(plan.layout.tensor);
+  const std::string on_devices = "a GPU or NCCL" + with;
+  const std::string sharding = "sharing out states" + with;
+  const std::string lora = "LoRA" + with;
+  const std::string slices = "a schedule of slices" + with;
+  const std::string evictions = "a schedule that evicts activations" + with;
+  const std::string offload = "offload" + with;
+  const std::array all{Missing{options.device != "cpu" || options.transport == "nccl", on_devices.c_str(),
+                               "--device cpu and --transport local or gloo, or plan with tensor: {kind: 1d}"},
+                       Missing{plan.layout.data.sharding != Sharding::none, sharding.c_str(), "data: {sharding: none}"},
+                       Missing{plan.training.lora.has_value(), lora.c_str(), "tensor: {kind: 1d}, or without lora"},
+                       Missing{plan.schedule.slices > 1, slices.c_str(), "a schedule of whole sequences, such as 1f1b"},
+                       Missing{evicts(plan.schedule), evictions.c_str(), "a schedule without evictions, such as 1f1b"},
+                       Missing{offloads(plan.training.offload), offload.c_str(), "training: {offload: none}"}};
+  require_none(plan, all);
+  try {
+    require_divided(plan.model, plan.training, plan.layout.tensor);
+  } catch (const InputError& error) {
+    throw InputError(plan.name, error.problem(), error.hint());
+  }
+}
+
 }  // namespace
 
 void require_executed_layout(const Plan& plan, const SessionOptions& options) {
@@ -148,10 +172,6 @@ void require_executed_layout(const Plan& plan, const SessionOptions& options) {
         plan.name, "its layout is " + describe(layout) + ": so far pipelines, data and tensor parallelism are executed",
         "plan with context and expert degrees of 1");
   }
-  if (is_grid(layout.tensor)) {
-    throw InputError(plan.name, "it has a " + grid_text(layout.tensor) + ": so far those of kind 1d are executed",
-                     "plan with tensor: {kind: 1d}");
-  }
   if (layout.tensor.sequence_parallel && layout.tensor.degree == 1) {
     throw InputError(plan.name,
                      "sequence parallelism divides tokens among the ranks of a tensor group, and its tensor "
@@ -165,6 +185,7 @@ void require_executed_layout(const Plan& plan, const SessionOptions& options) {
   }
   require_executed_sharding(plan, options);
   require_one_sum(plan);
+  if (layout.tensor.degree > 1 && is_grid(layout.tensor)) return require_executed_grid(plan, options);
   require_own_devices(plan, options);
   if (layout.tensor.degree > 1) require_executed_tensor(plan);
 }

@@ -223,8 +223,10 @@ void RankWork::tell_step(int rank, std::int64_t step, Seconds took) const {
   const Training& training = prepared.plan.training;
   std::string line = step_name(step, options_.warm_up) + ": " + plumb::to_text(took);
   if (ranks_of(prepared) > 1) line += fmt::format(" on rank {}", rank);
-  // Of several pipelines each has the loss of its own microbatches.
-  if (!options_.emulate && replicas(prepared.lowered) == 1 && prepared.plan.layout.data.degree == 1) {
+  // Of several pipelines each has the loss of its own microbatches, of a grid's ranks each that of its own sequences.
+  const Layout& layout = prepared.plan.layout;
+  const bool has_all = layout.data.degree == 1 && !(is_grid(layout.tensor) && layout.tensor.degree > 1);
+  if (!options_.emulate && replicas(prepared.lowered) == 1 && has_all) {
     const double loss = logs_[static_cast<std::size_t>(rank)].front().steps.back().loss;
     line += std::isnan(loss) ? ", loss nan" : fmt::format(", loss {:.6f}", loss);  // not "-nan"
   }

@@ -310,17 +310,23 @@ void turn_to_rank_0(RankLog& log, const HostClock& clock) {
 }
 
 std::vector<double> losses_of(const Plan& plan, const Schedule& lowered, const std::vector<RankLog>& logs) {
-  const std::vector<int> shares = group(plan.layout, 0, MeshAxis::data);
+  // Ranks of a grid have the mean loss of their own sequences, as data-parallel ones do; others of a tensor group all
+  // have the same.
+  std::vector<Lane> lanes;
+  for (const Lane& lane : lanes_of(plan.layout)) {
+    const int first = lane.ranks.front();
+    const int position = coordinates(plan.layout, first).at(static_cast<std::size_t>(MeshAxis::tensor));
+    if (position == 0 || is_grid(plan.layout.tensor)) lanes.push_back(lane);
+  }
   std::vector<double> losses(logs.front().steps.size(), 0);
-  for (const int share : shares) {
-    const Lane lane = lane_of(plan.layout, share);
+  for (const Lane& lane : lanes) {
     for (int replica = 0; replica < replicas(lowered); ++replica) {
       const auto last = static_cast<std::size_t>(rank_in_replica(lowered, replica, stages(lowered) - 1));
       const RankLog& log = logs[static_cast<std::size_t>(lane.ranks[last])];
       for (std::size_t step = 0; step < losses.size(); ++step) losses[step] += log.steps[step].loss;
     }
   }
-  for (double& loss : losses) loss /= static_cast<double>(shares.size());
+  for (double& loss : losses) loss /= static_cast<double>(lanes.size());
   return losses;
 }
 

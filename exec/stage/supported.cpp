@@ -7,6 +7,7 @@
 
 #include "common/base/error.hpp"
 #include "common/layout/divisible.hpp"
+#include "common/layout/tensor_grid.hpp"
 #include "common/schedule/slices.hpp"
 
 namespace plumb::exec {
@@ -137,6 +138,14 @@ void require_executed(const Model& model, const Training& training) {
 }
 
 void require_divided(const Model& model, const Training& training, const TensorLayout& tensor) {
+  if (is_grid(tensor)) {
+    require_divided_by_grid(model, tensor);
+    if (const auto undivided = undivided_microbatch(tensor, training.microbatch)) {
+      const std::string multiple = std::to_string(sequences_multiple(tensor));
+      throw InputError("layout", *undivided, "microbatch: " + multiple + ", or a multiple of it");
+    }
+    return;
+  }
   Layout layout;
   layout.tensor = tensor;
   require_divisible(model, layout);

@@ -81,14 +81,38 @@ void TorchStage::put_batch_on_device() {
   }
 }
 
+// Of a microbatch, that an embedding or a head reads: a grid's ranks share them out.
+IndexRange TorchStage::own_sequences(const Block& reader) const {
+  const Division* const division = reader.division();
+  return division == nullptr ? IndexRange{.begin = 0, .end = settings_.training.microbatch} : division->sequences();
+}
+
+namespace {
+
+Training of_sequences(Training training, const IndexRange& own) {
+  training.microbatch = own.end - own.begin;
+  return training;
+}
+
+TokenRange from_sequence(TokenRange range, const IndexRange& own) {
+  range.sequence += own.begin;
+  return range;
+}
+
+}  // namespace
+
 at::Tensor TorchStage::inputs_of(int microbatch) const {
   if (const auto found = inputs_.find(microbatch); found != inputs_.end()) return found->second;
-  return batch_inputs(*corpus_, settings_.model, settings_.training, tokens_of(microbatch), settings_.numerics.compute);
+  const IndexRange own = own_sequences(*blocks_.front());
+  return batch_inputs(*corpus_, settings_.model, of_sequences(settings_.training, own),
+                      from_sequence(tokens_of(microbatch), own), settings_.numerics.compute);
 }
 
 at::Tensor TorchStage::targets_of(int microbatch) const {
   if (const auto found = targets_.find(microbatch); found != targets_.end()) return found->second;
-  return batch_targets(*corpus_, settings_.model, settings_.training, tokens_of(microbatch));
+  const IndexRange own = own_sequences(*blocks_.back());
+  return batch_targets(*corpus_, settings_.model, of_sequences(settings_.training, own),
+                       from_sequence(tokens_of(microbatch), own));
 }
 
 void TorchStage::zero_gradients() {
@@ -136,6 +160,12 @@ TokenRange TorchStage::tokens_of(int microbatch) const {
           .count = slice.tokens};
 }
 
+// Of a microbatch's mean loss, that of the sequences whose loss this rank has.
+double TorchStage::share_of_sequences() const {
+  const IndexRange own = own_sequences(*blocks_.back());
+  return static_cast<double>(own.end - own.begin) / static_cast<double>(settings_.training.microbatch);
+}
+
 // Of the mean loss of its tokens, in the mean over microbatches: 1 unless slices differ, exactly.
 double TorchStage::loss_share(int microbatch) const {
   const plumb::Slice& slice = of_slice(slices_, microbatch);
@@ -143,10 +173,8 @@ double TorchStage::loss_share(int microbatch) const {
 }
 
 std::vector<std::int64_t> TorchStage::boundary_shape(int microbatch) const {
-  const Training& training = settings_.training;
-  const bool divided = settings_.group && divides_tokens(settings_.group->layout());
-  const std::int64_t tokens = tokens_of(microbatch).count;
-  return {training.microbatch, divided ? tokens / settings_.group->size() : tokens, settings_.model.hidden};
+  if (const Division* const division = blocks_.front()->division()) return division->hidden_states();
+  return {settings_.training.microbatch, tokens_of(microbatch).count, settings_.model.hidden};
 }
 
 at::TensorOptions TorchStage::boundary_options() const {
@@ -233,8 +261,8 @@ Payload TorchStage::go_back(int microbatch, Payload output_gradient, bool with_w
   }
   const auto of_loss = at::TensorOptions().dtype(settings_.numerics.gradient).device(settings_.numerics.device);
   const double share = loss_share(microbatch) / (microbatches_of_update(microbatch) * settings_.share.count);
-  at::Tensor gradient =
-      is_last() ? at::full({}, share, of_loss) : received(std::move(output_gradient), microbatch, "output gradients");
+  at::Tensor gradient = is_last() ? at::full({}, share * share_of_sequences(), of_loss)
+                                  : received(std::move(output_gradient), microbatch, "output gradients");
   use_version_of(microbatch);
   on_host_.begin();
   BlockGathers weights = gathers(Way::up, false);

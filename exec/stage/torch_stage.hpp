@@ -99,7 +99,9 @@ class TorchStage final : public Stage {
   [[nodiscard]] at::Tensor targets_of(int microbatch) const;
   [[nodiscard]] Slice slice_of(int microbatch) const;
   [[nodiscard]] TokenRange tokens_of(int microbatch) const;
+  [[nodiscard]] IndexRange own_sequences(const Block& reader) const;
   [[nodiscard]] double loss_share(int microbatch) const;
+  [[nodiscard]] double share_of_sequences() const;
 
   TorchStageSettings settings_;
   std::vector<plumb::Slice> slices_;  // of each sequence

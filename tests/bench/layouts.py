@@ -6,6 +6,7 @@
   tests/bench/layouts.py --tied --sharding zero1
   tests/bench/layouts.py --precisions fp32,bf16 --layouts 1,1,4 --sharding zero3 "{kind: hsdp, shard: 2, replicate: 2}"
   tests/bench/layouts.py --layouts 1,1,1 2,1,2 --offload optimizer+activations
+  tests/bench/layouts.py --layouts 1,4,1,2d 2,8,1,2.5d 2,8,1,3d --schedules 1f1b,zb-h1
 
 Per layout, schedule, precision, sharding and transport a small model is planned, trained and compared: the median step;
 by how much that step rebuilt from its own measured durations differs (replay); of the rank that is furthest off, measured
@@ -29,16 +30,20 @@ BIN = Path(__file__).resolve().parents[2] / "build/bin"
 SCENARIO = """\
 model: {{name: small, vocabulary: 1024, hidden: 256, heads: 8, kv_heads: 4, ffn: 512, layers: "full/dense*{layers}", tied_embeddings: {tied}}}
 cluster: {{machine: local-cpu, ranks: {ranks}}}
-training: {{sequence: 128, global_batch: 16, microbatch: 1, precision: {precision}, optimizer: adamw{offload}}}
-layout: {{pipeline: {pipeline}, tensor: {{kind: 1d, degree: {tensor}, sequence_parallel: {sp}}}, data: {{degree: {data}, sharding: {sharding}}}}}
+training: {{sequence: 128, global_batch: 16, microbatch: {microbatch}, precision: {precision}, optimizer: adamw{offload}}}
+layout: {{pipeline: {pipeline}, tensor: {{{kind}, degree: {tensor}}}, data: {{degree: {data}, sharding: {sharding}}}}}
 software: {{like: plumb, data_overlap: {overlap}}}
 schedule: {schedule}
 split: uniform
 """
-# Pipeline, tensor and data degree, sequence parallelism: on the command line 2,2,1,sp.
-LAYOUTS = [(1, 2, 1, False), (1, 2, 1, True), (1, 4, 1, False), (1, 4, 1, True), (1, 1, 2, False), (1, 1, 4, False),
-           (2, 1, 1, False), (4, 1, 1, False), (2, 2, 1, False), (2, 2, 1, True), (2, 1, 2, False), (2, 2, 2, False),
-           (2, 2, 2, True)]
+# Pipeline, tensor and data degree, and the tensor layout: on the command line 2,2,1 and 2,2,1,sp.
+LAYOUTS = [(1, 2, 1, "1d"), (1, 2, 1, "sp"), (1, 4, 1, "1d"), (1, 4, 1, "sp"), (1, 1, 2, "1d"), (1, 1, 4, "1d"),
+           (2, 1, 1, "1d"), (4, 1, 1, "1d"), (2, 2, 1, "1d"), (2, 2, 1, "sp"), (2, 1, 2, "1d"), (2, 2, 2, "1d"),
+           (2, 2, 2, "sp"), (1, 4, 1, "2d"), (2, 4, 1, "2d"), (1, 8, 1, "2.5d"), (1, 8, 1, "3d")]
+# As a scenario has it, and of how many sequences a microbatch is: a grid's ranks share them out.
+FORMS = {"1d": ("kind: 1d", 1), "sp": ("kind: 1d, sequence_parallel: true", 1), "2d": ("kind: 2d", 2),
+         "2.5d": ("kind: 2.5d, depth: 2", 4), "3d": ("kind: 3d", 4)}
+GRIDS = ("2d", "2.5d", "3d")
 MOST_PROCESSES = 4
 AXES = ("tensor", "data", "pipeline")
 
@@ -53,14 +58,15 @@ def run(*words):
 
 def layout_of(text):
     words = text.split(",")
-    return int(words[0]), int(words[1]), int(words[2]), words[3:] == ["sp"]
+    return int(words[0]), int(words[1]), int(words[2]), words[3] if words[3:] else "1d"
 
 
 def write_plan(folder, layout, schedule, precision, sharding, options):
-    pipeline, tensor, data, sp = layout
+    pipeline, tensor, data, form = layout
+    kind, microbatch = FORMS[form]
     scenario, plan = folder / "scenario.yaml", folder / "plan.json"
     scenario.write_text(SCENARIO.format(layers=4 if pipeline < 4 else 8, ranks=pipeline * tensor * data,
-                                        pipeline=pipeline, tensor=tensor, data=data, sp=str(sp).lower(),
+                                        pipeline=pipeline, tensor=tensor, data=data, kind=kind, microbatch=microbatch,
                                         schedule=schedule, precision=precision,
                                         tied=str(options.tied).lower(), sharding=sharding,
                                         overlap=str(options.overlap).lower(),
@@ -69,13 +75,22 @@ def write_plan(folder, layout, schedule, precision, sharding, options):
     return plan
 
 
-def measure(plan, transport, steps, emulate):
+def predicted_ranks(plan, form, of_pipeline):
+    """Of each rank; a grid's are folded: all of a stage have the same."""
+    fold = form in GRIDS
+    answer = json.loads(run(BIN / "plumb", "simulate", plan, *([] if fold else ["--unfold"]), "--json"))["ranks"]
+    return [answer[of] for of in of_pipeline] if fold else answer
+
+
+def measure(plan, layout, transport, steps, emulate):
     answer = json.loads(run(BIN / "plumb-exec", "run", plan, "--transport", transport, "--steps", steps, "--json",
                             *(["--emulate"] if emulate else [])))
     row = {"step_s": median(answer["step_s"]), "replay": answer["replay_error_fraction"]}
     if emulate:
         return row
-    predicted = json.loads(run(BIN / "plumb", "simulate", plan, "--unfold", "--json"))["ranks"]
+    pipeline, tensor, data, form = layout
+    of_pipeline = [rank // (tensor * data) for rank in range(pipeline * tensor * data)]
+    predicted = predicted_ranks(plan, form, of_pipeline)
     peak, off = 0.0, 0
     for rank, of in zip(answer["ranks"], predicted, strict=True):
         error = rank["peak_bytes"] / of["peak_bytes"] - 1
@@ -87,8 +102,8 @@ def measure(plan, transport, steps, emulate):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--layouts", nargs="+", type=layout_of, default=LAYOUTS, metavar="P,T,D[,sp]",
-                        help="pipeline, tensor and data degrees; without it all of a list")
+    parser.add_argument("--layouts", nargs="+", type=layout_of, default=LAYOUTS, metavar="P,T,D[,KIND]",
+                        help="pipeline, tensor and data degrees, and sp, 2d, 2.5d or 3d; without it all of a list")
     parser.add_argument("--schedules", default="1f1b,zb-h1,interleaved-1f1b", help="where there are several stages")
     parser.add_argument("--transports", default="local")
     parser.add_argument("--precisions", default="fp32")
@@ -106,9 +121,9 @@ def main():
           + ("" if args.emulate else f"{'peak':>8}{'received':>12}{'off':>8}") + "  of")
     with tempfile.TemporaryDirectory() as folder:
         for layout, precision in product(args.layouts, args.precisions.split(",")):
-            pipeline, tensor, data, sp = layout
+            pipeline, tensor, data, form = layout
             ranks = pipeline * tensor * data
-            name = f"pp{pipeline} tp{tensor} dp{data}{', sp' if sp else ''}"
+            name = f"pp{pipeline} tp{tensor} dp{data}{'' if form == '1d' else ', ' + form}"
             schedules = args.schedules.split(",") if pipeline > 1 else ["1f1b"]
             for schedule, sharding in product(schedules, args.sharding if data > 1 else ["none"]):
                 plan = write_plan(Path(folder), layout, schedule, precision, sharding, args)
@@ -116,7 +131,7 @@ def main():
                 for transport in args.transports.split(","):
                     if transport != "local" and ranks > MOST_PROCESSES:
                         continue
-                    row = measure(plan, transport, args.steps, args.emulate)
+                    row = measure(plan, layout, transport, args.steps, args.emulate)
                     rows.append({"layout": name, "schedule": schedule, "transport": transport, "precision": precision,
                                  "sharding": sharding, **row})
                     print(f"{name:<18}{schedule:<18}{transport:<11}{row['step_s'] * 1e3:>6.0f} ms{row['replay']:>+9.2%}"

@@ -89,8 +89,9 @@ Module make_softmax_attention(const ModuleContext& context, const SoftmaxAttenti
 
   const double epsilon = norm_epsilon(context.model, NormKind::rmsnorm);
 
-  const auto prepared = [rope, size, epsilon](const at::Tensor& x, const WeightPtr& norm, const Pass& pass) {
-    at::Tensor heads = x.view({x.size(0), x.size(1), -1, size});
+  const auto by_head = [size](const at::Tensor& x) { return x.view({x.size(0), x.size(1), -1, size}); };
+  const auto prepared = [rope, by_head, epsilon](const at::Tensor& x, const WeightPtr& norm, const Pass& pass) {
+    at::Tensor heads = by_head(x);
     if (norm) {
       heads = rms_norm(heads, norm, pass.queue, epsilon);
     }
@@ -99,10 +100,10 @@ Module make_softmax_attention(const ModuleContext& context, const SoftmaxAttenti
   return [=](const at::Tensor& x, const Pass& pass) {
     const at::Tensor q = prepared(query(x, pass), query_norm, pass);
     const at::Tensor k = prepared(key(x, pass), key_norm, pass);
-    const at::Tensor v = value(x, pass).view({x.size(0), x.size(1), -1, size});
+    const at::Tensor v = by_head(value(x, pass));
     at::Tensor y = pass.slice.count > 1 ? attend_to_slices(q, k, v, window, redone, pass)
                                         : softmax_attention(q, k, v, sight, redone);
-    y = y.reshape({x.size(0), x.size(1), -1});
+    y = y.flatten(2);
     if (gate) {
       y = y * at::sigmoid(gate(x, pass));
     }

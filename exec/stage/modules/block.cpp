@@ -49,7 +49,7 @@ std::unique_ptr<Divided> divided_block(const Model& model, int block, const Trai
   if (!group) return nullptr;
   Division division(model, block, group->layout(), training, group->position());
   auto divided = std::make_unique<Divided>(Divided{.of = std::move(division), .group = std::move(group), .moves = {}});
-  divided->moves = block_moves("block " + std::to_string(block), divided->of.placed());
+  divided->moves = block_moves("block " + std::to_string(block), divided->of.placed(), divided->group->position());
   return divided;
 }
 

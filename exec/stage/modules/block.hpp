@@ -48,6 +48,8 @@ class Block {
   // No microbatch's I or W is still to come.
   [[nodiscard]] bool idle() const { return graphs_.empty() && queues_.empty() && carried_.empty(); }
   [[nodiscard]] const std::vector<WeightPtr>& weights() const { return store_.all(); }
+  // As a rank of a tensor group has it; null: it is whole.
+  [[nodiscard]] const Division* division() const { return divided_ ? &divided_->of : nullptr; }
   // Division::summands of a weight.
   [[nodiscard]] std::vector<int> summands(const Weight& weight) const {
     return divided_ ? divided_->of.summands(weight.name) : std::vector<int>{};

@@ -55,6 +55,7 @@ WeightPtr weight_of(const ModuleContext& context, const std::string& name, at::I
 
 Module make_linear(const ModuleContext& context, const std::string& name, std::int64_t out, std::int64_t in,
                    bool bias) {
+  if (on_grid(context)) return make_grid_linear(context, name, bias);
   const WeightPtr weight = weight_of(context, name, {out, in});
   const WeightPtr offset = bias ? context.weights.take(context.prefix + name + ".bias", {out}) : WeightPtr();
   const AdapterPtr adapter = adapter_of(context, name);
@@ -67,6 +68,7 @@ Module make_linear(const ModuleContext& context, const std::string& name, std::i
 
 Module make_leaving_linear(const ModuleContext& context, const std::string& name, std::int64_t out, std::int64_t in,
                            bool bias) {
+  if (on_grid(context)) return make_grid_leaving_linear(context, name, bias);
   const CrossingPtr exit = exit_of(context.divided, name);
   if (!exit) return make_linear(context, name, out, in, bias);
   const Module product = make_linear(context, name, out, in);
@@ -103,6 +105,7 @@ ExpertModule make_expert_linear(const ModuleContext& context, const std::string&
 }
 
 Norm make_norm(const ModuleContext& context, const std::string& name, NormKind kind) {
+  if (std::optional<Norm> of_grid = make_grid_norm(context, name, kind)) return std::move(*of_grid);
   const std::int64_t hidden = context.model.hidden;
   const WeightPtr weight = weight_of(context, name, {hidden});
   const double epsilon = norm_epsilon(context.model, kind);
@@ -130,8 +133,9 @@ namespace {
 Module make_divided_embedding(const Divided& divided, const WeightPtr& table, const WeightPtr& positions) {
   const CrossingPtr exit = exit_of(&divided, "embedding");
   const int position = divided.group->position();
+  const std::int64_t first_row = divided.of.first_of_vocabulary();
   return [=](const at::Tensor& tokens, const Pass& pass) {
-    const at::Tensor y = embed_part(tokens, table, position * table->value.size(0), exit, pass.queue);
+    const at::Tensor y = embed_part(tokens, table, first_row, exit, pass.queue);
     return positions ? add_positions(y, positions, position * y.size(1) % tokens.size(1), pass.queue) : y;
   };
 }
@@ -143,6 +147,7 @@ Module make_embedding(const ModuleContext& context) {
   if (model.vision) {
     return make_patch_embedding(context, *model.vision);
   }
+  if (on_grid(context)) return make_grid_embedding(context);
   const WeightPtr table = weight_of(context, "embedding", {model.vocabulary, model.hidden});
   const WeightPtr positions = model.positions == Positions::learned
                                   ? context.weights.take("embedding.positions", {model.max_positions, model.hidden})
@@ -162,7 +167,8 @@ Module make_layer(const ModuleContext& context, const Layer& layer) {
     const CrossingPtr entry = entry_of(context.divided, "norm_1");
     return [=](const at::Tensor& x, const Pass& pass) {
       const Pass inside = entered(mixer_norm.of(x, pass), pass, entry);
-      return x + inner_mixer(inside.gathered, inside) + inner_mlp(inside.gathered, inside);
+      const at::Tensor mixed = inner_mixer(inside.gathered, inside);
+      return x + mixed + inner_mlp(inside.gathered, inside);
     };
   }
   const Module mixer = entering(context, "norm_1", inner_mixer);
@@ -177,20 +183,31 @@ Module make_layer(const ModuleContext& context, const Layer& layer) {
   };
 }
 
+namespace {
+
+Module make_logits(const ModuleContext& context) {
+  const Model& model = context.model;
+  const WeightPtr table =
+      weight_of(context, model.tied_embeddings ? "embedding" : "head", {model.vocabulary, model.hidden});
+  const WeightPtr bias = model.head_bias ? context.weights.take("head.bias", {model.vocabulary}) : WeightPtr();
+  return [=](const at::Tensor& x, const Pass& pass) { return linear(x, table, bias, pass.queue, pass.part_of(x)); };
+}
+
+}  // namespace
+
 Module make_head(const ModuleContext& context) {
   const Model& model = context.model;
   if (model.vision) {
     return make_class_head(context, *model.vision);
   }
   const Module norm = make_norm(context, "final_norm", model.final_norm).of;
-  const WeightPtr table =
-      weight_of(context, model.tied_embeddings ? "embedding" : "head", {model.vocabulary, model.hidden});
-  const WeightPtr bias = model.head_bias ? context.weights.take("head.bias", {model.vocabulary}) : WeightPtr();
+  const Module product = on_grid(context) ? make_grid_linear(context, "head", model.head_bias) : make_logits(context);
   const Statistics statistics = statistics_of(context.divided, "loss");
+  const std::int64_t first_column = context.divided == nullptr ? 0 : context.divided->of.first_of_vocabulary();
   const Module loss = entering(context, "final_norm", [=](const at::Tensor& x, const Pass& pass) {
-    const at::Tensor logits = linear(x, table, bias, pass.queue, pass.part_of(x));
+    const at::Tensor logits = product(x, pass);
     if (!statistics.group) return cross_entropy(logits, pass.targets);
-    return divided_cross_entropy(logits, pass.targets, statistics.group->position() * logits.size(-1), statistics);
+    return divided_cross_entropy(logits, pass.targets, first_column, statistics);
   });
   return [=](const at::Tensor& x, const Pass& pass) { return loss(norm(x, pass), pass); };
 }

@@ -12,7 +12,10 @@ Module make_dense_mlp(const ModuleContext& context, const DenseMlp& mlp) {
   const Module down = make_leaving_linear(context, "mlp.down", hidden, mlp.width, mlp.bias);
   if (mlp.activation == Activation::swiglu) {
     const Module gate = make_linear(context, "mlp.gate", mlp.width, hidden, mlp.bias);
-    return [=](const at::Tensor& x, const Pass& pass) { return down(swiglu(gate(x, pass), up(x, pass)), pass); };
+    return [=](const at::Tensor& x, const Pass& pass) {
+      const at::Tensor gated = gate(x, pass);  // the order in which what these move is placed
+      return down(swiglu(gated, up(x, pass)), pass);
+    };
   }
   const char* const form = mlp.activation == Activation::gelu ? "tanh" : "none";
   return [=](const at::Tensor& x, const Pass& pass) { return down(at::gelu(up(x, pass), form), pass); };

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -95,6 +96,14 @@ struct Norm {
   std::function<std::pair<at::Tensor, at::Tensor>(const at::Tensor& x, const at::Tensor& beside, const Pass&)> of_sum;
 };
 [[nodiscard]] Norm make_norm(const ModuleContext& context, const std::string& name, NormKind kind);
+
+// Whether the block is shared out by a grid of ranks (2d to 3d): their modules are these. A grid's matrix is gathered
+// where it is used; a linear out of a divided part gathers its input, too. No norm: its channels are whole here.
+[[nodiscard]] bool on_grid(const ModuleContext& context);
+[[nodiscard]] Module make_grid_linear(const ModuleContext& context, const std::string& name, bool bias);
+[[nodiscard]] Module make_grid_leaving_linear(const ModuleContext& context, const std::string& name, bool bias);
+[[nodiscard]] std::optional<Norm> make_grid_norm(const ModuleContext& context, const std::string& name, NormKind kind);
+[[nodiscard]] Module make_grid_embedding(const ModuleContext& context);
 
 [[nodiscard]] Module make_softmax_attention(const ModuleContext& context, const SoftmaxAttention& attention);
 [[nodiscard]] Module make_gated_delta(const ModuleContext& context, const GatedDelta& delta);

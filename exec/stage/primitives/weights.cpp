@@ -131,18 +131,18 @@ WeightStore::WeightStore(const std::vector<Parameter>& parameters, std::uint64_t
 }
 
 WeightPtr WeightStore::take(const std::string& name, at::IntArrayRef shape) {
-  for (std::size_t index = 0; index < weights_.size(); ++index) {
-    if (weights_[index]->name != name) {
-      continue;
-    }
-    if (weights_[index]->value.sizes() != shape) {
-      throw RunError("parameter " + name, "its list has another shape than its module",
-                     "common/model/parameters and exec/stage disagree");
-    }
-    taken_[index] = true;
-    return weights_[index];
+  WeightPtr weight = take(name);
+  if (weight->value.sizes() != shape) {
+    throw RunError("parameter " + name, "its list has another shape than its module",
+                   "common/model/parameters and exec/stage disagree");
   }
-  throw RunError("parameter " + name, "a module needs it and the model's list does not have it");
+  return weight;
+}
+
+WeightPtr WeightStore::take(const std::string& name) {
+  WeightPtr weight = take_if_there(name);
+  if (!weight) throw RunError("parameter " + name, "a module needs it and the model's list does not have it");
+  return weight;
 }
 
 WeightPtr WeightStore::take_if_there(const std::string& name) {

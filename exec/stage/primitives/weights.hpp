@@ -114,6 +114,8 @@ class WeightStore {
               const Cut& cut = {}, const GivenValues& given = {});
 
   [[nodiscard]] WeightPtr take(const std::string& name, at::IntArrayRef shape);
+  // Of any shape: of a grid's rank the placement says which.
+  [[nodiscard]] WeightPtr take(const std::string& name);
   // Of any shape; null if the list has none of this name.
   [[nodiscard]] WeightPtr take_if_there(const std::string& name);
   // Throws RunError when a parameter of the list was taken by no module.

@@ -154,7 +154,7 @@ class Calls {
     if (tensor_.ranks.size() > 1) division.emplace(plan_.model, block, plan_.layout.tensor, plan_.training, position_);
     BlockCalls calls{.block = block, .weights = weights_of(plan_, block, division ? &*division : nullptr)};
     if (division) {
-      const BlockMoves moves = block_moves("block " + std::to_string(block), division->placed());
+      const BlockMoves moves = block_moves("block " + std::to_string(block), division->placed(), position_);
       for (std::size_t phase = 0; phase < calls.moves.size(); ++phase) {
         for (const PlacedMove* const move : moves.by_phase[phase]) add_move(*move, moves.block, calls.moves[phase]);
       }

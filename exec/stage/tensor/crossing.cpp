@@ -1,25 +1,22 @@
 #include "exec/stage/tensor/crossing.hpp"
 
-#include "common/base/error.hpp"
+#include <utility>
+
 #include "exec/stage/primitives/autograd.hpp"
 #include "exec/stage/primitives/weights.hpp"
 
 namespace plumb::exec {
 namespace {
 
-at::Tensor moved(const at::Tensor& x, const PlacedMove* move, TensorGroup& group) {
-  return move == nullptr ? x : group.moved(x, *move);
-}
-
 struct Cross : Function<Cross> {
   static Variable forward(AutogradContext* context, const Variable& x, const CrossingPtr& crossing) {
     keep(context, "crossing", crossing);
-    return moved(x, crossing->forward, *crossing->group);
+    return crossing->group->moved(x, crossing->forward);
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& output_gradients) {
     const auto crossing = kept<Crossing>(context, "crossing");
-    return {moved(output_gradients[0], crossing->backward, *crossing->group), Variable()};
+    return {crossing->group->moved(output_gradients[0], crossing->backward), Variable()};
   }
 };
 
@@ -30,20 +27,20 @@ struct MoveOf {
 
 CrossingPtr crossing_of(const Divided& divided, std::string_view tensor, MoveOf forward, MoveOf backward,
                         Role in_weights) {
-  const PlacedBlock& block = divided.of.placed();
-  const PlacedMove* const there = find_move(block, forward.phase, forward.role, tensor);
-  const PlacedMove* const back = find_move(block, backward.phase, backward.role, tensor);
-  const PlacedMove* const for_weights = find_move(block, Phase::weight_gradient, in_weights, tensor);
-  if (there == nullptr && back == nullptr && for_weights == nullptr) return {};
   auto crossing = c10::make_intrusive<Crossing>();
   crossing->group = divided.group;
-  crossing->forward = there;
-  crossing->backward = back;
-  crossing->for_weights = for_weights;
-  return crossing;
+  crossing->forward = divided.find(forward.phase, forward.role, tensor);
+  crossing->backward = divided.find(backward.phase, backward.role, tensor);
+  crossing->for_weights = divided.find(Phase::weight_gradient, in_weights, tensor);
+  const bool moves = crossing->forward || crossing->backward || crossing->for_weights;
+  return moves ? crossing : CrossingPtr();
 }
 
 }  // namespace
+
+LocalMove Divided::find(Phase phase, Role role, std::string_view tensor) const {
+  return local_move(of.placed(), find_move(of.placed(), phase, role, tensor), group->position());
+}
 
 CrossingPtr entry_of(const Divided* divided, std::string_view value) {
   if (divided == nullptr) return {};
@@ -65,9 +62,11 @@ CrossingPtr exit_of(const Divided* divided, std::string_view site) {
 Statistics statistics_of(const Divided* divided, std::string_view site) {
   if (divided == nullptr) return {};
   const std::string name = std::string(site) + ".statistics";
-  const PlacedMove* const move = find_move(divided->of.placed(), Phase::forward, Role::statistics, name);
-  if (move == nullptr) throw RunError("site " + std::string(site), "its sums are not moved");
-  return {.group = divided->group, .move = move};
+  LocalMove forward = divided->find(Phase::forward, Role::statistics, name);
+  if (!forward) return {};
+  return {.group = divided->group,
+          .forward = std::move(forward),
+          .backward = divided->find(Phase::input_gradient, Role::statistics, name)};
 }
 
 at::Tensor crossed(const at::Tensor& x, const CrossingPtr& crossing) {
@@ -75,9 +74,9 @@ at::Tensor crossed(const at::Tensor& x, const CrossingPtr& crossing) {
 }
 
 KeptPartPtr kept_part(const at::Tensor& x, const CrossingPtr& crossing) {
-  if (!crossing || crossing->for_weights == nullptr) return {};
+  if (!crossing || !crossing->for_weights) return {};
   return c10::make_intrusive<KeptPart>(
-      [part = without_history(x), crossing] { return crossing->group->moved(part, *crossing->for_weights); });
+      [part = without_history(x), crossing] { return crossing->group->moved(part, crossing->for_weights); });
 }
 
 }  // namespace plumb::exec

@@ -11,13 +11,12 @@
 
 namespace plumb::exec {
 
-// Of one value, as the placed block has its moves; null where nothing moves. Reference-counted by LibTorch, because
-// autograd nodes hold it.
+// Of one value, as the placed block has its moves. Reference-counted by LibTorch, because autograd nodes hold it.
 struct Crossing final : torch::CustomClassHolder {
   TensorGroupPtr group;
-  const PlacedMove* forward = nullptr;
-  const PlacedMove* backward = nullptr;
-  const PlacedMove* for_weights = nullptr;  // in W: the value gathered again, or its gradient, which I has not gathered
+  LocalMove forward;
+  LocalMove backward;
+  LocalMove for_weights;  // in W: the value gathered again, or its gradient, which I has not gathered
 };
 using CrossingPtr = c10::intrusive_ptr<Crossing>;
 
@@ -26,6 +25,8 @@ struct Divided {
   Division of;
   TensorGroupPtr group;
   BlockMoves moves;  // of `of`
+
+  [[nodiscard]] LocalMove find(Phase phase, Role role, std::string_view tensor) const;
 };
 
 // Of a value that divided sites read, and of what a site makes: null where nothing moves.
@@ -33,10 +34,11 @@ struct Divided {
 [[nodiscard]] CrossingPtr entry_into(const Divided* divided, std::string_view site);  // of its first input
 [[nodiscard]] CrossingPtr exit_of(const Divided* divided, std::string_view site);
 
-// How the sums inside a site are made whole; of a block that is whole itself without a group.
+// How the sums inside a site are made whole; of a site that has all of them without a group.
 struct Statistics {
   TensorGroupPtr group;
-  const PlacedMove* move = nullptr;
+  LocalMove forward;
+  LocalMove backward;  // of a norm
 };
 [[nodiscard]] Statistics statistics_of(const Divided* divided, std::string_view site);
 

@@ -8,11 +8,13 @@
 namespace plumb::exec {
 namespace {
 
-std::int64_t size_in(const Shape& shape, Dim dim) {
+const Extent& extent_of(const Shape& shape, Dim dim) {
   const auto found = std::ranges::find(shape, dim, &Extent::dim);
   if (found == shape.end()) throw RunError("placement", "a shape without the dimension " + std::string(name_of(dim)));
-  return found->size;
+  return *found;
 }
+
+std::int64_t size_in(const Shape& shape, Dim dim) { return extent_of(shape, dim).size; }
 
 }  // namespace
 
@@ -83,6 +85,35 @@ std::int64_t Division::vocabulary() const {
     if (has(weight.stored.local, Dim::vocabulary)) return size_in(weight.stored.local, Dim::vocabulary);
   }
   throw RunError("placement", "a block without a vocabulary");
+}
+
+// Where a block reads a microbatch's tokens or targets: the look-up of an embedding, the loss of a head.
+const PlacedSite& Division::end_of_model() const {
+  const auto is_end = [](const PlacedSite& site) {
+    return site.kind == OperationKind::lookup || site.kind == OperationKind::loss;
+  };
+  const auto found = std::ranges::find_if(placed_.sites, is_end);
+  if (found == placed_.sites.end()) throw RunError("placement", "a block that reads neither tokens nor targets");
+  return *found;
+}
+
+IndexRange Division::range_of(const PlacedTensor& tensor, Dim dim) const {
+  return plumb::owned(placed_.mesh, extent_of(tensor.whole.shape, dim), tensor.placement, position_).front();
+}
+
+std::int64_t Division::first_of_vocabulary() const {
+  const PlacedSite& site = end_of_model();
+  const bool reads_table = site.kind == OperationKind::lookup;
+  return range_of(reads_table ? site.weights.front() : site.inputs.front(), Dim::vocabulary).begin;
+}
+
+IndexRange Division::sequences() const { return range_of(end_of_model().inputs.front(), Dim::batch); }
+
+std::vector<std::int64_t> Division::hidden_states() const {
+  const PlacedSite& first = placed_.sites.front();
+  const bool makes_them = first.kind == OperationKind::lookup;
+  const Shape& local = makes_them ? placed_.sites.back().kept.front().local : first.inputs.front().local;
+  return {size_in(local, Dim::batch), size_in(local, Dim::sequence), size_in(local, Dim::hidden)};
 }
 
 Layer Division::local(Layer layer) const {

@@ -14,8 +14,8 @@
 
 namespace plumb::exec {
 
-// Parts of weights follow from the layout's table (common/placement), of every layout. That heads, widths and rows of
-// the vocabulary are what is divided within a layer is known by `local`, and by who makes modules of these (1d alone).
+// Parts of weights and values follow from the layout's table (common/placement), of every layout. That heads, widths
+// and rows of the vocabulary are what is divided within a layer is known by `local`, and by who makes modules of these.
 class Division {
  public:
   // Of block `block` in a tensor layout; `position` is that of the rank in its group. Throws InputError as place_block.
@@ -34,11 +34,19 @@ class Division {
 
   // The block as it is from this rank: local heads, widths and rows of the vocabulary.
   [[nodiscard]] Layer local(Layer layer) const;
-  [[nodiscard]] std::int64_t vocabulary() const;  // of an embedding or a head
+  // Of an embedding or a head: rows of the vocabulary that are stored; the first that it looks up, or whose logit its
+  // loss reads; and of which sequences of a microbatch it reads the tokens, or the targets.
+  [[nodiscard]] std::int64_t vocabulary() const;
+  [[nodiscard]] std::int64_t first_of_vocabulary() const;
+  [[nodiscard]] IndexRange sequences() const;
+  // Sizes of the hidden states that come into the block, or that an embedding makes: [sequences, tokens, channels].
+  [[nodiscard]] std::vector<std::int64_t> hidden_states() const;
 
  private:
   [[nodiscard]] const PlacedWeight& weight(const std::string& name) const;
   [[nodiscard]] std::int64_t local_size(std::string_view site, Dim dim) const;
+  [[nodiscard]] const PlacedSite& end_of_model() const;
+  [[nodiscard]] IndexRange range_of(const PlacedTensor& tensor, Dim dim) const;
 
   PlacedBlock placed_;
   std::map<std::string, PlacedWeight> weights_;  // by global name

@@ -5,16 +5,27 @@
 #include "common/base/error.hpp"
 
 namespace plumb::exec {
+namespace {
+
+std::string text(const std::vector<int>& positions) {
+  std::string all;
+  for (const int position : positions) all += (all.empty() ? "" : ", ") + std::to_string(position);
+  return all;
+}
+
+}  // namespace
 
 std::string describe(const PlacedMove& move) {
   return std::string(name_of(*move.move.collective)) + " of the " + std::string(name_of(move.role)) + " " +
          move.tensor + " (site " + move.site + ")";
 }
 
-BlockMoves block_moves(std::string block, const PlacedBlock& placed) {
+BlockMoves block_moves(std::string block, const PlacedBlock& placed, int position) {
   BlockMoves moves{.block = std::move(block), .by_phase = {}};
   for (const PlacedMove& move : placed.moves) {
-    if (move.move.collective) moves.by_phase[static_cast<std::size_t>(move.phase)].push_back(&move);
+    if (!move.move.collective) continue;
+    moves.by_phase[static_cast<std::size_t>(move.phase)].push_back(&move);
+    moves.groups.try_emplace(move.move.over.bits, group(placed.mesh, position, move.move.over));
   }
   return moves;
 }
@@ -27,13 +38,15 @@ void MoveTicks::begin(const BlockMoves& of, Phase phase, int microbatch) {
   next_ = 0;
 }
 
-void MoveTicks::tick(const PlacedMove& move, Collective executed) {
+void MoveTicks::tick(const PlacedMove& move, Collective executed, const std::vector<int>& among) {
   if (of_ == nullptr) fail("was made outside of an action", move);
   const std::vector<const PlacedMove*>& expected = of_->by_phase[static_cast<std::size_t>(phase_)];
   if (next_ == expected.size()) fail("was made when all moves of this action had been", move);
   if (expected[next_] != &move) fail("was made where this comes next: the " + describe(*expected[next_]), move);
   if (*move.move.collective != executed)
     fail("was made as another collective, " + std::string(name_of(executed)), move);
+  const std::vector<int>& group = of_->groups.at(move.move.over.bits);
+  if (group != among) fail("was made among the ranks at " + text(among) + " of the group, not " + text(group), move);
   ++next_;
 }
 

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstddef>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -14,12 +15,14 @@ namespace plumb::exec {
 struct BlockMoves {
   std::string block;  // "block 3"
   std::array<std::vector<const PlacedMove*>, 3> by_phase;
+  std::map<std::uint16_t, std::vector<int>> groups = {};  // by the bits of a move's axes: positions in the tensor group
 };
 // "all-reduce of the output attention.out (site attention.out)".
 [[nodiscard]] std::string describe(const PlacedMove& move);
-[[nodiscard]] BlockMoves block_moves(std::string block, const PlacedBlock& placed);
+// `position`: of the rank in its tensor group.
+[[nodiscard]] BlockMoves block_moves(std::string block, const PlacedBlock& placed, int position);
 
-// Of one rank. It compares a pointer for each move, so it is always on.
+// Of one rank. It compares a pointer and a few ranks for each move, so it is always on.
 class MoveTicks {
  public:
   explicit MoveTicks(int rank) : rank_(rank) {}
@@ -27,8 +30,8 @@ class MoveTicks {
   // The action F, I or W of a microbatch in a block begins. `of` must live until it ends.
   void begin(const BlockMoves& of, Phase phase, int microbatch);
   // What is moved next. Throws RunError that names rank, action, site and tensor where it is not this move, or is
-  // executed by another collective than the move's.
-  void tick(const PlacedMove& move, Collective executed);
+  // executed by another collective than the move's, or among other ranks than its axes say (positions in the group).
+  void tick(const PlacedMove& move, Collective executed, const std::vector<int>& among);
   // The action has ended. Throws the same where a move is left.
   void end();
 

@@ -22,42 +22,42 @@ CollectiveCall all_reduce_of(const at::Tensor& x, Reduction reduction) {
 
 }  // namespace
 
-void StreamTensorGroup::run(CollectiveCall call) {
-  if (call.group.empty()) call.group = ranks();
+void StreamTensorGroup::run(const std::vector<int>& positions, CollectiveCall call) {
+  const std::vector<int> among = ranks_at(positions);
+  call.group = among;
   call.use = call.group.size() == ranks().size() ? CommunicatorUse::tensor : CommunicatorUse::tensor_part;
   call.ready = device_.compute().record();
   device_.compute().wait(transport_.collective(call));
 }
 
-void StreamTensorGroup::sum_over(const std::vector<int>& ranks, const at::Tensor& x) {
-  CollectiveCall call = all_reduce_of(x, Reduction::sum);
-  call.group = ranks;
-  run(call);
+void StreamTensorGroup::sum_over(const std::vector<int>& positions, const at::Tensor& x) {
+  run(positions, all_reduce_of(x, Reduction::sum));
 }
 
-void StreamTensorGroup::gather_parts(const at::Tensor& all) {
-  run({.kind = Collective::all_gather,
-       .input = data_of(all[position()]),
-       .output = data_of(all),
-       .count = elements_of(all[position()]),
-       .type = element_type(all)});
+void StreamTensorGroup::gather_parts(const std::vector<int>& positions, const at::Tensor& all) {
+  const at::Tensor own = all[place_among(positions)];
+  run(positions, {.kind = Collective::all_gather,
+                  .input = data_of(own),
+                  .output = data_of(all),
+                  .count = elements_of(own),
+                  .type = element_type(all)});
 }
 
-void StreamTensorGroup::scatter_sum(const at::Tensor& parts, const at::Tensor& sum) {
-  run({.kind = Collective::reduce_scatter,
-       .input = data_of(parts),
-       .output = data_of(sum),
-       .count = elements_of(sum),
-       .type = element_type(sum)});
+void StreamTensorGroup::scatter_sum(const std::vector<int>& positions, const at::Tensor& parts, const at::Tensor& sum) {
+  run(positions, {.kind = Collective::reduce_scatter,
+                  .input = data_of(parts),
+                  .output = data_of(sum),
+                  .count = elements_of(sum),
+                  .type = element_type(sum)});
 }
 
-at::Tensor StreamTensorGroup::joined_rows(const at::Tensor& rows) {
+at::Tensor StreamTensorGroup::joined_rows(const at::Tensor& rows, const std::vector<int>& positions) {
   const at::Tensor mine = rows.detach();
   const at::Tensor largest = mine.select(-1, 0).clone(at::MemoryFormat::Contiguous);
-  run(all_reduce_of(largest, Reduction::maximum));
+  run(positions, all_reduce_of(largest, Reduction::maximum));
   const at::Tensor sum = (mine.select(-1, 0) - largest).exp_().mul_(mine.select(-1, 1));
   const at::Tensor sums = at::stack({sum, mine.select(-1, 2)}, -1);
-  run(all_reduce_of(sums, Reduction::sum));
+  run(positions, all_reduce_of(sums, Reduction::sum));
   return at::cat({largest.unsqueeze(-1), sums}, -1);
 }
 

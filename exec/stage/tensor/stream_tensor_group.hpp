@@ -18,14 +18,14 @@ class StreamTensorGroup final : public TensorGroup {
       : TensorGroup(nullptr, std::move(place)), transport_(transport), device_(device) {}
 
  private:
-  void sum_over(const std::vector<int>& ranks, const at::Tensor& x) override;
-  void gather_parts(const at::Tensor& all) override;
-  void scatter_sum(const at::Tensor& parts, const at::Tensor& sum) override;
+  void sum_over(const std::vector<int>& positions, const at::Tensor& x) override;
+  void gather_parts(const std::vector<int>& positions, const at::Tensor& all) override;
+  void scatter_sum(const std::vector<int>& positions, const at::Tensor& parts, const at::Tensor& sum) override;
   // An all-reduce of the maxima, and one of the sums and the targets: together the bytes of one of all three.
-  [[nodiscard]] at::Tensor joined_rows(const at::Tensor& rows) override;
+  [[nodiscard]] at::Tensor joined_rows(const at::Tensor& rows, const std::vector<int>& positions) override;
 
-  // Of the whole group unless the call names another.
-  void run(CollectiveCall call);
+  // Of the whole group or a part of it.
+  void run(const std::vector<int>& positions, CollectiveCall call);
 
   Transport& transport_;
   Device& device_;

@@ -22,13 +22,6 @@ std::vector<std::span<const std::byte>> const_parts(const std::vector<std::span<
   return {parts.begin(), parts.end()};
 }
 
-// [ranks, batch, tokens, …] to [batch, ranks · tokens, …].
-at::Tensor side_by_side(const at::Tensor& x) {
-  std::vector<std::int64_t> sizes = x.sizes().slice(1).vec();
-  sizes[1] *= x.size(0);
-  return x.transpose(0, 1).reshape(sizes);
-}
-
 // Rows [n, 3] of each rank, in their order.
 at::Tensor joined(const at::Tensor& of_ranks) {
   const at::Tensor largest = std::get<0>(of_ranks.select(-1, 0).max(0));
@@ -71,94 +64,106 @@ ElementType element_type(const at::Tensor& x) {
 
 Clock::time_point TensorGroup::deadline() const { return after(unpaused_now(), place_.patience); }
 
-void TensorGroup::sum_over(const std::vector<int>& ranks, const at::Tensor& x) {
-  const Waits waits(*collectives_);
-  collectives_->all_reduce(ranks, bytes_of(x), element_type(x), deadline());
+std::vector<int> TensorGroup::ranks_at(const std::vector<int>& positions) const {
+  std::vector<int> ranks;
+  for (const int position : positions) ranks.push_back(place_.ranks.at(static_cast<std::size_t>(position)));
+  return ranks;
 }
 
-void TensorGroup::gather_parts(const at::Tensor& all) {
-  const Waits waits(*collectives_);
-  collectives_->all_gather(place_.ranks, parts_of(all), deadline());
+std::int64_t TensorGroup::place_among(const std::vector<int>& positions) const {
+  return static_cast<std::int64_t>(position_in(positions, place_.position));
 }
 
-void TensorGroup::scatter_sum(const at::Tensor& parts, const at::Tensor& sum) {
+void TensorGroup::sum_over(const std::vector<int>& positions, const at::Tensor& x) {
   const Waits waits(*collectives_);
-  collectives_->reduce_scatter(place_.ranks, const_parts(parts_of(parts)), bytes_of(sum), element_type(sum),
+  collectives_->all_reduce(ranks_at(positions), bytes_of(x), element_type(x), deadline());
+}
+
+void TensorGroup::gather_parts(const std::vector<int>& positions, const at::Tensor& all) {
+  const Waits waits(*collectives_);
+  collectives_->all_gather(ranks_at(positions), parts_of(all), deadline());
+}
+
+void TensorGroup::scatter_sum(const std::vector<int>& positions, const at::Tensor& parts, const at::Tensor& sum) {
+  const Waits waits(*collectives_);
+  collectives_->reduce_scatter(ranks_at(positions), const_parts(parts_of(parts)), bytes_of(sum), element_type(sum),
                                deadline());
 }
 
 void TensorGroup::sum_in_place(const at::Tensor& x, const std::vector<int>& positions) {
   if (!x.is_contiguous()) throw RunError("tensor group", "sums contiguous values in place");
-  std::vector<int> ranks;
-  for (const int position : positions) ranks.push_back(place_.ranks.at(static_cast<std::size_t>(position)));
-  sum_over(ranks, x);
+  sum_over(positions, x);
 }
 
-at::Tensor TensorGroup::moved(const at::Tensor& x, const PlacedMove& move) {
-  const Collective collective = *move.move.collective;
-  ticks_.tick(move, collective);
+at::Tensor TensorGroup::moved(const at::Tensor& x, const LocalMove& move) {
+  if (!move) return x;
+  const Collective collective = *move.move->move.collective;
+  ticks_.tick(*move.move, collective, move.group);
   switch (collective) {
     case Collective::all_reduce:
-      return summed(x);
+      return summed(x, move);
     case Collective::all_gather:
-      return gathered(x);
+      return gathered(x, move);
     case Collective::reduce_scatter:
-      return summed_part(x);
+      return summed_part(x, move);
     case Collective::all_to_all:
       break;
   }
   throw RunError("tensor group", "this collective is not executed");
 }
 
-at::Tensor TensorGroup::summed(const at::Tensor& x) {
+at::Tensor TensorGroup::summed(const at::Tensor& x, const LocalMove& move) {
   at::Tensor sum = x.detach().clone(at::MemoryFormat::Contiguous);
-  sum_over(place_.ranks, sum);
+  sum_over(move.group, sum);
   return sum;
 }
 
-at::Tensor TensorGroup::gathered(const at::Tensor& x) {
+at::Tensor TensorGroup::gathered(const at::Tensor& x, const LocalMove& move) {
   std::vector<std::int64_t> sizes = x.sizes().vec();
-  sizes.insert(sizes.begin(), size());
+  sizes.insert(sizes.begin(), std::ssize(move.group));
   const at::Tensor all = at::empty(sizes, x.options().requires_grad(false));
-  all[place_.position].copy_(x.detach());
-  gather_parts(all);
-  return side_by_side(all);
+  all[place_among(move.group)].copy_(x.detach());
+  gather_parts(move.group, all);
+  return all.movedim(0, move.dimension).flatten(move.dimension, move.dimension + 1);
 }
 
-at::Tensor TensorGroup::summed_part(const at::Tensor& x) {
+at::Tensor TensorGroup::summed_part(const at::Tensor& x, const LocalMove& move) {
   std::vector<std::int64_t> sizes = x.sizes().vec();
-  if (sizes[1] % size() != 0) throw RunError("tensor group", "tokens that its ranks do not divide");
-  sizes[1] /= size();
-  sizes.insert(sizes.begin() + 1, size());
-  const at::Tensor parts = x.detach().reshape(sizes).transpose(0, 1).contiguous();
+  const auto dimension = static_cast<std::size_t>(move.dimension);
+  const std::int64_t ranks = std::ssize(move.group);
+  if (sizes.at(dimension) % ranks != 0) {
+    throw RunError("tensor group", "its ranks do not divide what is scattered: the " + describe(*move.move));
+  }
+  sizes[dimension] /= ranks;
+  sizes.insert(sizes.begin() + move.dimension, ranks);
+  const at::Tensor parts = x.detach().reshape(sizes).movedim(move.dimension, 0).contiguous();
   at::Tensor sum = at::empty(parts.sizes().slice(1), parts.options());
-  scatter_sum(parts, sum);
+  scatter_sum(move.group, parts, sum);
   return sum;
 }
 
-at::Tensor TensorGroup::joined_statistics(const at::Tensor& rows, const PlacedMove& move) {
-  ticks_.tick(move, Collective::all_reduce);
-  return joined_rows(rows);
+at::Tensor TensorGroup::joined_statistics(const at::Tensor& rows, const LocalMove& move) {
+  ticks_.tick(*move.move, Collective::all_reduce, move.group);
+  return joined_rows(rows, move.group);
 }
 
-at::Tensor TensorGroup::joined_rows(const at::Tensor& rows) {
+at::Tensor TensorGroup::joined_rows(const at::Tensor& rows, const std::vector<int>& positions) {
   const Waits waits(*collectives_);
+  const std::vector<int> ranks = ranks_at(positions);
+  const auto own = static_cast<std::size_t>(place_among(positions));
   const at::Tensor mine = rows.detach().contiguous();
   const std::size_t width = mine.nbytes() / static_cast<std::size_t>(mine.size(0));
-  const auto give = equal_parts(bytes_of(mine), place_.ranks.size(), width);
-  const auto count = static_cast<std::int64_t>(give[static_cast<std::size_t>(place_.position)].size() / width);
-  const at::Tensor of_ranks = at::empty({size(), count, mine.size(1)}, mine.options());
-  std::vector<std::span<std::byte>> take(place_.ranks.size());
+  const auto give = equal_parts(bytes_of(mine), ranks.size(), width);
+  const auto count = static_cast<std::int64_t>(give[own].size() / width);
+  const at::Tensor of_ranks = at::empty({std::ssize(ranks), count, mine.size(1)}, mine.options());
+  std::vector<std::span<std::byte>> take(ranks.size());
   if (count > 0) take = parts_of(of_ranks);
-  collectives_->all_to_all(place_.ranks, const_parts(give), take, deadline());
+  collectives_->all_to_all(ranks, const_parts(give), take, deadline());
   at::Tensor all = at::empty_like(mine);
-  const auto parts = equal_parts(bytes_of(all), place_.ranks.size(), width);
-  std::int64_t first = 0;
-  for (int before = 0; before < place_.position; ++before) {
-    first += static_cast<std::int64_t>(parts[static_cast<std::size_t>(before)].size() / width);
-  }
-  all.narrow(0, first, count).copy_(joined(of_ranks));
-  collectives_->all_gather(place_.ranks, parts, deadline());
+  const auto parts = equal_parts(bytes_of(all), ranks.size(), width);
+  const std::size_t first = begin_of_part(static_cast<std::size_t>(mine.size(0)), ranks.size(), own);
+  all.narrow(0, static_cast<std::int64_t>(first), count).copy_(joined(of_ranks));
+  collectives_->all_gather(ranks, parts, deadline());
   return all;
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/layout/layout.hpp"
+#include "exec/stage/tensor/local_move.hpp"
 #include "exec/stage/tensor/move_ticks.hpp"
 #include "exec/transport/collectives/collectives.hpp"
 
@@ -38,30 +39,36 @@ class TensorGroup : public torch::CustomClassHolder {
   // Of the action that runs: all that is made below but `sum_in_place` is ticked off there.
   [[nodiscard]] MoveTicks& ticks() { return ticks_; }
 
-  // As a move of the block says: x [batch, tokens, …] summed over all ranks, in memory of its own; the tokens of all
-  // ranks, in their order; of a sum over all ranks this rank's tokens. `move` has a collective, over the whole group.
-  // Throws RunError where MoveTicks does, for an all-to-all, for tokens that the ranks do not divide, for a type that
-  // is not added, and where a peer does not come in time.
-  [[nodiscard]] at::Tensor moved(const at::Tensor& x, const PlacedMove& move);
+  // As a move of the block says, among its ranks: x summed over them, in memory of its own; along the move's dimension
+  // the parts of all, in their order; of a sum this rank's part. Of no move x itself.
+  // Throws RunError where MoveTicks does, for an all-to-all, for a dimension that the ranks do not divide, for a type
+  // that is not added, and where a peer does not come in time.
+  [[nodiscard]] at::Tensor moved(const at::Tensor& x, const LocalMove& move);
   // Once a step: in place, of contiguous values, over the ranks at these positions.
   void sum_in_place(const at::Tensor& x, const std::vector<int>& positions);
 
   // Of logits whose columns the ranks share out: rows [n, 3] of each token's maximum, its sum of exponentials less that
   // maximum, and the target's logit (0 where another rank has it), in fp32 or fp64; then of all columns, in the order
   // of the group, the same bits on every rank. Each rank joins some of the rows: received as by an all-reduce.
-  [[nodiscard]] at::Tensor joined_statistics(const at::Tensor& rows, const PlacedMove& move);
+  [[nodiscard]] at::Tensor joined_statistics(const at::Tensor& rows, const LocalMove& move);
+
+ protected:
+  // Of the run, at these positions.
+  [[nodiscard]] std::vector<int> ranks_at(const std::vector<int>& positions) const;
+  // Where this rank stands among them.
+  [[nodiscard]] std::int64_t place_among(const std::vector<int>& positions) const;
 
  private:
   // What travels for the moves above.
-  [[nodiscard]] virtual at::Tensor summed(const at::Tensor& x);
-  [[nodiscard]] virtual at::Tensor gathered(const at::Tensor& x);
-  [[nodiscard]] virtual at::Tensor summed_part(const at::Tensor& x);
-  [[nodiscard]] virtual at::Tensor joined_rows(const at::Tensor& rows);
-  // And for these three: contiguous x, in place, over some ranks; all [ranks, …] from the own part in it; `parts`
-  // [ranks, …] summed into this rank's `sum`.
-  virtual void sum_over(const std::vector<int>& ranks, const at::Tensor& x);
-  virtual void gather_parts(const at::Tensor& all);
-  virtual void scatter_sum(const at::Tensor& parts, const at::Tensor& sum);
+  [[nodiscard]] virtual at::Tensor summed(const at::Tensor& x, const LocalMove& move);
+  [[nodiscard]] virtual at::Tensor gathered(const at::Tensor& x, const LocalMove& move);
+  [[nodiscard]] virtual at::Tensor summed_part(const at::Tensor& x, const LocalMove& move);
+  [[nodiscard]] virtual at::Tensor joined_rows(const at::Tensor& rows, const std::vector<int>& positions);
+  // And for these three, among some: contiguous x, in place; all [ranks, …] from the own part in it; `parts` [ranks, …]
+  // summed into this rank's `sum`.
+  virtual void sum_over(const std::vector<int>& positions, const at::Tensor& x);
+  virtual void gather_parts(const std::vector<int>& positions, const at::Tensor& all);
+  virtual void scatter_sum(const std::vector<int>& positions, const at::Tensor& parts, const at::Tensor& sum);
 
   [[nodiscard]] Clock::time_point deadline() const;
 

@@ -7,17 +7,6 @@ namespace {
 
 constexpr std::int64_t row_chunks = 8;
 
-// Indices into this rank's part of the vocabulary; those of other ranks are 0, and `mine` is false.
-struct LocalIndices {
-  at::Tensor index;
-  at::Tensor mine;
-};
-LocalIndices local_indices(const at::Tensor& of_vocabulary, std::int64_t first, std::int64_t count) {
-  const at::Tensor shifted = of_vocabulary - first;
-  const at::Tensor mine = shifted.ge(0).logical_and_(shifted.lt(count));
-  return {.index = shifted.mul_(mine), .mine = mine};
-}
-
 // Token ids have no gradient, so it takes an anchor. I moves nothing: W alone reads the gradient.
 struct EmbedPart : Function<EmbedPart> {
   static Variable forward(AutogradContext* context, const Variable& /*anchor*/, const at::Tensor& tokens,
@@ -78,7 +67,7 @@ struct DividedCrossEntropy : Function<DividedCrossEntropy> {
       sums.push_back((some - largest_of[sums.size()]).exp_().sum(1, true));
     }
     const at::Tensor all = statistics.group->joined_statistics(
-        at::cat({largest, at::cat(sums), wide.gather(1, index).mul_(mine)}, 1), *statistics.move);
+        at::cat({largest, at::cat(sums), wide.gather(1, index).mul_(mine)}, 1), statistics.forward);
     const at::Tensor log_sum = all.narrow(1, 1, 1).log().add_(all.narrow(1, 0, 1));
     context->save_for_backward({wide.sub_(log_sum), index, mine});
     context->saved_data["type"] = static_cast<std::int64_t>(logits.scalar_type());
@@ -98,6 +87,12 @@ struct DividedCrossEntropy : Function<DividedCrossEntropy> {
 };
 
 }  // namespace
+
+LocalIndices local_indices(const at::Tensor& of_vocabulary, std::int64_t first, std::int64_t count) {
+  const at::Tensor shifted = of_vocabulary - first;
+  const at::Tensor mine = shifted.ge(0).logical_and_(shifted.lt(count));
+  return {.index = shifted.mul_(mine), .mine = mine};
+}
 
 at::Tensor embed_part(const at::Tensor& tokens, const WeightPtr& table, std::int64_t first_row, const CrossingPtr& exit,
                       const WeightQueuePtr& queue) {

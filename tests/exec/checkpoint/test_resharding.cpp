@@ -236,6 +236,39 @@ TEST_CASE("a training that is saved in one of six layouts goes on in each other 
   }
 }
 
+// Of a matrix each rank of a grid has a part of both dimensions, of 2.5d others the same.
+TEST_CASE("a training on a grid goes on on other grids and on one device, and theirs there") {
+  const std::vector<TensorLayout> layouts{{},
+                                          {.degree = 4, .kind = TensorKind::two_d},
+                                          {.degree = 8, .kind = TensorKind::two_and_half_d, .depth = 2},
+                                          {.degree = 8, .kind = TensorKind::three_d}};
+  const auto plan_on = [](const TensorLayout& tensor) {
+    return test::training_plan({.model = test::gpt2(2, false),
+                                .ranks = 2,
+                                .microbatches = 1,
+                                .precision = ElementType::bf16,
+                                .tensor = tensor.degree,
+                                .kind = tensor.kind,
+                                .depth = tensor.depth,
+                                .microbatch = 4});
+  };
+  for (std::size_t source = 0; source < layouts.size(); ++source) {
+    const TemporaryFolder folder;
+    const Plan plan = plan_on(layouts[source]);
+    const Run whole = run_of(plan, {.last = before + 1, .save = folder / "saved", .save_after = before});
+    const std::optional<Checkpoint> saved = find_checkpoint(folder / "saved");
+    REQUIRE(saved);
+    const Plan other = plan_on(layouts[(source + 1) % layouts.size()]);
+    INFO("from " << saved->index.layout << " to " << describe(other.layout));
+    CHECK(require_fits(*saved, other, "").empty());
+    const Run resumed = run_of(other, {.first = before, .last = before + 1, .from = &*saved});
+    require_same_states(resumed, whole);
+    CHECK(resumed.losses.front() == Approx(whole.losses.back()).epsilon(2e-2));
+    const Run again = run_of(plan, {.first = before, .last = before + 1, .from = &*saved});
+    CHECK(again.losses == last_of(whole.losses, 1));
+  }
+}
+
 // Frozen weights and adapters; copies of stages in both directions; several updates a step, which leave other tensors
 // in the weights' places; SGD, which has no moments.
 TEST_CASE("LoRA, two replicas in one pipeline, updates within a step and SGD go on where they were") {

@@ -151,10 +151,6 @@ std::string refusal_of(const Change& change, const TinyPlan& wanted = {}) {
 TEST_CASE("1d tensor parallelism is executed, and what else there is says what is") {
   CHECK(refusal_of([](Plan&) {}).empty());
   CHECK(refusal_of([](Plan& plan) { plan.layout.tensor.sequence_parallel = true; }).empty());
-  for (const TensorKind kind : {TensorKind::two_d, TensorKind::two_and_half_d, TensorKind::three_d}) {
-    CHECK_THAT(refusal_of([&](Plan& plan) { plan.layout.tensor.kind = kind; }),
-               ContainsSubstring("tensor: {kind: 1d}"));
-  }
   CHECK_THAT(refusal_of([](Plan& plan) { plan.layout.tensor.asynchronous = true; }),
              ContainsSubstring("asynchronous: false"));
   CHECK_THAT(refusal_of([](Plan& plan) { plan.training.lora = Lora{}; }), ContainsSubstring("LoRA"));
@@ -176,6 +172,43 @@ TEST_CASE("1d tensor parallelism is executed, and what else there is says what i
   CHECK_THAT(refusal(plan, cuda), ContainsSubstring("ranks that share one device run pipelines alone"));
   cuda.transport = "nccl";
   CHECK(refusal(plan, cuda).empty());
+}
+
+TEST_CASE("2d, 2.5d and 3d tensor parallelism is executed on hosts, and what else there is says what is") {
+  const auto of = [](TensorLayout tensor, const auto& change, const SessionOptions& options = {}) {
+    Plan plan = tiny_plan({});
+    plan.model = test::gpt2(2, false);
+    plan.training.microbatch = 4;
+    plan.layout.tensor = tensor;
+    change(plan);
+    return refusal(plan, options);
+  };
+  const TensorLayout two_d{.degree = 4, .kind = TensorKind::two_d};
+  const auto nothing = [](Plan&) {};
+  CHECK(of(two_d, nothing).empty());
+  CHECK(of({.degree = 8, .kind = TensorKind::two_and_half_d, .depth = 2}, nothing).empty());
+  CHECK(of({.degree = 8, .kind = TensorKind::three_d}, nothing).empty());
+  CHECK(of(two_d, [](Plan& plan) { plan.layout.data.degree = 2; }).empty());
+  SessionOptions nccl;
+  nccl.transport = "nccl";
+  nccl.device = "cuda";
+  CHECK_THAT(of(two_d, nothing, nccl), ContainsSubstring("a GPU or NCCL with a 2d tensor layout is not executed yet") &&
+                                           ContainsSubstring("--device cpu"));
+  CHECK_THAT(of(two_d, [](Plan& plan) { plan.layout.data = {.degree = 2, .sharding = Sharding::zero1}; }),
+             ContainsSubstring("sharing out states with a 2d tensor layout"));
+  CHECK_THAT(of(two_d, [](Plan& plan) { plan.training.lora = Lora{}; }), ContainsSubstring("LoRA with a 2d"));
+  CHECK_THAT(of(two_d, [](Plan& plan) { plan.training.offload.optimizer = true; }),
+             ContainsSubstring("offload with a 2d") && ContainsSubstring("offload: none"));
+  CHECK_THAT(of(two_d, [](Plan& plan) { plan.schedule.slices = 2; }), ContainsSubstring("a schedule of slices with"));
+  CHECK_THAT(of(two_d, [](Plan& plan) { plan.model = test::mixtral(2); }), ContainsSubstring("a mixture of experts"));
+  CHECK_THAT(of(two_d, [](Plan& plan) { plan.model = test::hybrid(); }), ContainsSubstring("gated delta rule"));
+  CHECK_THAT(of(two_d, [](Plan& plan) { plan.model = test::vit(2); }), ContainsSubstring("a model of images"));
+  CHECK_THAT(of(two_d, [](Plan& plan) { plan.model = test::gpt2(2, true); }),
+             ContainsSubstring("a tied embedding's table"));
+  CHECK_THAT(of(two_d, [](Plan& plan) { plan.training.microbatch = 3; }),
+             ContainsSubstring("do not divide 3") && ContainsSubstring("microbatch: 2, or a multiple of it"));
+  CHECK_THAT(of({.degree = 8, .kind = TensorKind::three_d}, [](Plan& plan) { plan.model.vocabulary = 254; }),
+             ContainsSubstring("254 tokens of the vocabulary"));
 }
 
 TEST_CASE("a shape that the tensor degree does not divide is named, with the degrees that divide all") {

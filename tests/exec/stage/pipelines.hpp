@@ -14,6 +14,7 @@
 #include "exec/launch/launch.hpp"
 #include "exec/run/runner.hpp"
 #include "exec/stage/factory.hpp"
+#include "exec/transport/group_bytes.hpp"
 #include "exec/transport/local/local.hpp"
 #include "exec/transport/receive_arena.hpp"
 #include "tests/exec/stage/training_plan.hpp"
@@ -44,7 +45,8 @@ struct TrainingRun {
   std::vector<Bytes> on_host = {};           // so too, of what is offloaded
   std::vector<NamedGradients> before = {};   // of a tensor group: the weights that each rank held before the last step,
   std::vector<NamedGradients> routing = {};  // which experts its tokens chose in that,
-  std::vector<Bytes> in_group = {};          // and what it received of its tensor group in all steps
+  std::vector<Bytes> in_group = {};          // and what it received of its tensor group in all steps,
+  std::vector<GroupBytes> by_group = {};     // so too, of every group
   std::vector<std::int64_t> receives_beside;  // per rank, on devices: that found their slot of the arena held
 };
 
@@ -67,6 +69,7 @@ inline TrainingRun train(const Plan& plan, int steps, const MakeTransports& tran
                   .before = std::vector<NamedGradients>(ranks),
                   .routing = std::vector<NamedGradients>(ranks),
                   .in_group = std::vector<Bytes>(ranks),
+                  .by_group = std::vector<GroupBytes>(ranks),
                   .receives_beside = std::vector<std::int64_t>(ranks, 0)};
   std::vector<ReceiveSlots> slots(ranks);
   if (!devices.empty()) slots = plan_receive_arenas(lowered, plan.costs);
@@ -102,6 +105,7 @@ inline TrainingRun train(const Plan& plan, int steps, const MakeTransports& tran
     log.steps.insert(log.steps.end(), last.steps.begin(), last.steps.end());
     run.routing[static_cast<std::size_t>(rank)] = chosen_experts(stages);
     for (const RankStep& step : log.steps) run.in_group[static_cast<std::size_t>(rank)] += step.received_in_tensor;
+    run.by_group[static_cast<std::size_t>(rank)] = transport.received_in_groups();
     run.receives_beside[static_cast<std::size_t>(rank)] = arena.refused();
     run.by_rank[static_cast<std::size_t>(rank)] = gradients(stages);
     run.weights[static_cast<std::size_t>(rank)] = kept_weights(stages);

@@ -33,10 +33,14 @@ Made all_of(const BlockMoves& moves, Phase phase) {
   return made;
 }
 
+const std::vector<int>& among(const BlockMoves& moves, const PlacedMove& move) {
+  return moves.groups.at(move.move.over.bits);
+}
+
 void run(const BlockMoves& moves, Phase phase, const Made& made) {
   MoveTicks ticks(3);
   ticks.begin(moves, phase, 5);
-  for (const auto& [move, collective] : made) ticks.tick(*move, collective);
+  for (const auto& [move, collective] : made) ticks.tick(*move, collective, among(moves, *move));
   ticks.end();
 }
 
@@ -51,7 +55,7 @@ struct Mutation {
 
 TEST_CASE("an action whose moves are all made in their order is ticked off, a wrong one says which and where") {
   const Division division(test::llama(2), block, by_tokens, training(), 1);
-  const BlockMoves moves = block_moves("block 1", division.placed());
+  const BlockMoves moves = block_moves("block 1", division.placed(), 1);
   const Made forward = all_of(moves, Phase::forward);
   const Made backward = all_of(moves, Phase::input_gradient);
   const Made of_weights = all_of(moves, Phase::weight_gradient);
@@ -63,7 +67,7 @@ TEST_CASE("an action whose moves are all made in their order is ticked off, a wr
   run(moves, Phase::weight_gradient, of_weights);
 
   const Division other(test::llama(2), 2, by_tokens, training(), 1);
-  const BlockMoves of_other = block_moves("block 2", other.placed());
+  const BlockMoves of_other = block_moves("block 2", other.placed(), 1);
   const std::vector<Mutation> mutations = {
       {"the first move is skipped", Phase::forward, [](Made& made, const Made&) { made.erase(made.begin()); },
        "output attention.out (site attention.out) was made where this comes next: the all-gather of the input norm_1"},
@@ -114,7 +118,52 @@ TEST_CASE("an action whose moves are all made in their order is ticked off, a wr
         ContainsSubstring("rank 3, " + action + " of microbatch 5 in block 1") && ContainsSubstring(mutation.noticed));
   }
   MoveTicks ticks(3);
-  CHECK_THROWS_WITH(ticks.tick(*forward[0].first, forward[0].second), ContainsSubstring("outside of an action"));
+  CHECK_THROWS_WITH(ticks.tick(*forward[0].first, forward[0].second, {0, 1}),
+                    ContainsSubstring("outside of an action"));
+}
+
+TEST_CASE("a grid's weight that is not gathered, a gradient that is not scattered, and a wrong axis are noticed") {
+  const TensorLayout grid{.degree = 4, .kind = TensorKind::two_d};
+  Model model = test::of_four(test::llama(2));
+  const Division division(model, block, grid, training(), 1);
+  const BlockMoves moves = block_moves("block 1", division.placed(), 1);
+  const Made forward = all_of(moves, Phase::forward);
+  const Made backward = all_of(moves, Phase::input_gradient);
+  const Made of_weights = all_of(moves, Phase::weight_gradient);
+  REQUIRE(forward.size() == 2 + 4 + 7);   // statistics of the norms, inputs, matrices
+  REQUIRE(backward.size() == 2 + 4 + 7);  // and gradients of these inputs
+  REQUIRE(of_weights.size() == 4 + 7);    // these inputs again, gradients of the matrices
+  run(moves, Phase::forward, forward);
+  run(moves, Phase::input_gradient, backward);
+  run(moves, Phase::weight_gradient, of_weights);
+  const auto without_tensor = [](Made made, const std::string& tensor, Role role) {
+    const auto is = [&](const auto& each) { return each.first->tensor == tensor && each.first->role == role; };
+    REQUIRE(std::erase_if(made, is) == 1);
+    return made;
+  };
+  CHECK_THROWS_WITH(
+      run(moves, Phase::forward, without_tensor(forward, "mlp.up.weight", Role::weight)),
+      ContainsSubstring(
+          "the all-gather of the input mlp.activation (site mlp.down) was made where this comes next: the "
+          "all-gather of the weight mlp.up.weight"));
+  CHECK_THROWS_WITH(run(moves, Phase::input_gradient, without_tensor(backward, "attention.q.weight", Role::weight)),
+                    ContainsSubstring("this comes next: the all-gather of the weight attention.q.weight"));
+  CHECK_THROWS_WITH(
+      run(moves, Phase::weight_gradient, without_tensor(of_weights, "attention.q.weight", Role::weight_gradient)),
+      ContainsSubstring(
+          "the reduce-scatter of the weight gradient attention.q.weight (site attention.q) was not made"));
+  // Along the column, to which the rank at 0 belongs, and not along the row.
+  const auto gather =
+      std::ranges::find(forward, "attention.q.weight", [](const auto& each) { return each.first->tensor; });
+  MoveTicks ticks(3);
+  ticks.begin(moves, Phase::forward, 5);
+  for (auto each = forward.begin(); each != gather; ++each) {
+    ticks.tick(*each->first, each->second, among(moves, *each->first));
+  }
+  CHECK(among(moves, *gather->first) == std::vector<int>{1, 3});
+  CHECK_THROWS_WITH(ticks.tick(*gather->first, gather->second, {0, 1}),
+                    ContainsSubstring("the all-gather of the weight attention.q.weight (site attention.q) was made "
+                                      "among the ranks at 0, 1 of the group, not 1, 3"));
 }
 
 TEST_CASE("a table that leaves out a declared move is refused by the site and the tensor that need it") {

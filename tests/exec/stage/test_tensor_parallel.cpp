@@ -1,79 +1,22 @@
 // Blocks that several ranks share out, in pipelines and beside data parallelism: against one device.
 #include <cmath>
 
-#include "exec/check/check.hpp"
-#include "exec/check/shards.hpp"
-#include "exec/stage/tensor/division.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/schedule/shapes.hpp"
-#include "tests/exec/check/references.hpp"
 #include "tests/exec/stage/models.hpp"
-#include "tests/exec/stage/pipelines.hpp"
+#include "tests/exec/stage/tensor/tensor_runs.hpp"
 #include "tests/exec/transport/transports.hpp"
 
 using namespace plumb;
 using namespace plumb::exec;
+using test::checked;
 using test::of_four;
+using test::require_passed;
+using test::require_predicted_bytes;
 using test::Wanted;
+using test::whole;
 
 namespace {
-
-NamedGradients whole(const Plan& plan, const std::vector<NamedGradients>& by_rank) {
-  Shards shards(plan);
-  for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
-    INFO("rank " << rank);
-    CHECK(shards.add(static_cast<int>(rank), by_rank[rank]) == "");
-  }
-  return std::move(shards).whole();
-}
-
-CheckResult checked(const Plan& plan, const test::TrainingRun& run) {
-  return test::check_against_shared_reference(plan, Trained{.losses = run.losses,
-                                                            .gradients = whole(plan, run.by_rank),
-                                                            .weights = whole(plan, run.before),
-                                                            .routing = whole(plan, run.routing)});
-}
-
-// What a rank receives of its tensor group in a step, from the moves of the blocks that it holds.
-double predicted_bytes(const Plan& plan, int rank) {
-  double bytes = 0;
-  const int place = lane_of(plan.layout, rank).pipeline_rank;
-  for (const int stage : stages_of_rank(plan.schedule, place)) {
-    const bool redone = recomputed_stages(plan.schedule)[static_cast<std::size_t>(stage)];
-    const BlockRange blocks = blocks_of_stage(plan.split, stage);
-    for (int block = blocks.first; block < blocks.last; ++block) {
-      const PlacedBlock placed = Division(plan.model, block, plan.layout.tensor, plan.training).placed();
-      for (const PlacedMove& move : placed.moves) {
-        const int times = plan.schedule.microbatches * (redone && move.phase == Phase::forward ? 2 : 1);
-        bytes += received_bytes(placed, move, plan.training.precision) * times;
-      }
-      for (const PlacedWeight& weight : placed.weights) {
-        for (const Move& move :
-             moves(placed.mesh, weight.stored.whole, with_partial(weight.stored.placement, weight.gradient_partial),
-                   weight.stored.placement)) {
-          bytes += received_elements(placed.mesh, move) * 4;
-        }
-      }
-    }
-  }
-  return bytes;
-}
-
-void require_predicted_bytes(const Plan& plan, const test::TrainingRun& run) {
-  const auto steps = static_cast<double>(run.losses.size());
-  for (std::size_t rank = 0; rank < run.in_group.size(); ++rank) {
-    INFO("rank " << rank);
-    CHECK(static_cast<double>(run.in_group[rank].value) == steps * predicted_bytes(plan, static_cast<int>(rank)));
-  }
-}
-
-void require_passed(const Plan& plan, const test::TrainingRun& run) {
-  const CheckResult result = checked(plan, run);
-  INFO(result.problem << " (" << result.worst_tensor << ": " << result.worst_error_ratio << ")");
-  CHECK(result.passed);
-  (void)whole(plan, run.weights);  // copies are equal
-  require_predicted_bytes(plan, run);
-}
 
 struct TensorCase {
   const char* schedule;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/graph/memory.hpp"
+#include "common/layout/tensor_grid.hpp"
 #include "common/plan/plan.hpp"
 #include "common/schedule/generators/registry.hpp"
 
@@ -23,6 +24,9 @@ struct Wanted {
   int data = 1;                                 // degree
   int tensor = 1;
   bool sequence_parallel = false;
+  TensorKind kind = TensorKind::one_d;
+  int depth = 1;
+  int microbatch = 2;  // sequences
 };
 
 inline Plan training_plan(const Wanted& wanted) {
@@ -30,8 +34,12 @@ inline Plan training_plan(const Wanted& wanted) {
   plan.name = wanted.model.name + " " + wanted.schedule;
   plan.model = wanted.model;
   plan.training.sequence = wanted.model.vision ? tokens(*wanted.model.vision) : 32;
-  plan.training.microbatch = 2;
-  plan.training.global_batch = 2 * wanted.microbatches * wanted.data;
+  plan.training.microbatch = wanted.microbatch;
+  plan.training.global_batch = wanted.microbatch * wanted.microbatches * wanted.data;
+  plan.layout.tensor = {.degree = wanted.tensor,
+                        .kind = wanted.kind,
+                        .depth = wanted.depth,
+                        .sequence_parallel = wanted.sequence_parallel};
   plan.training.precision = wanted.precision;
   plan.schedule = generate_schedule(
       wanted.schedule,
@@ -39,15 +47,15 @@ inline Plan training_plan(const Wanted& wanted) {
   const int count = stages(plan.schedule);
   plan.costs = even_costs(
       count, {.forward = {1e-3}, .input_gradient = {1e-3}, .weight_gradient = {1e-3}, .chunks = wanted.chunks});
-  plan.costs.boundary_bytes = {2 * plan.training.sequence / wanted.slices * wanted.model.hidden *
-                               element_bytes(wanted.precision) / (wanted.sequence_parallel ? wanted.tensor : 1)};
+  plan.costs.boundary_bytes = {wanted.microbatch * plan.training.sequence / wanted.slices * wanted.model.hidden *
+                               element_bytes(wanted.precision) /
+                               (divides_hidden_states(plan.layout.tensor) ? wanted.tensor : 1)};
   plan.schedule.slice_tokens = plan.costs.slice_tokens = wanted.slice_tokens;
   if (!wanted.slice_tokens.empty()) plan.costs.boundary_bytes = bytes(plan_boundary(plan));
   plan.schedule = with_recompute(plan.schedule, std::vector<bool>(static_cast<std::size_t>(count), wanted.recompute));
   plan.cluster.ranks = wanted.ranks * wanted.data * wanted.tensor;
   plan.layout.pipeline = wanted.ranks;
   plan.layout.data.degree = wanted.data;
-  plan.layout.tensor = {.degree = wanted.tensor, .sequence_parallel = wanted.sequence_parallel};
   plan.split = uniform_split(static_cast<int>(wanted.model.layers.size()), count);
   return plan;
 }

@@ -143,6 +143,26 @@ TEST_CASE("what ranks of a tensor group hold alike counts once") {
   CHECK(run.norms.front() == Approx(norm).epsilon(1e-5));
 }
 
+TEST_CASE("what ranks of a grid hold alike counts once") {
+  for (const Model& model : {test::gpt2(2, false), test::of_four(test::llama(2))}) {
+    Wanted wanted{.model = model, .microbatches = 2, .microbatch = 4};
+    const double norm = train_clipped(clipped(wanted), 1).norms.front();
+    wanted.ranks = 2;
+    for (const TensorLayout& tensor : {TensorLayout{.degree = 4, .kind = TensorKind::two_d},
+                                       TensorLayout{.degree = 8, .kind = TensorKind::two_and_half_d, .depth = 2},
+                                       TensorLayout{.degree = 8, .kind = TensorKind::three_d}}) {
+      wanted.tensor = tensor.degree;
+      wanted.kind = tensor.kind;
+      wanted.depth = tensor.depth;
+      const Plan plan = clipped(wanted);
+      INFO(plan.name << ", " << describe(plan.layout));
+      const Clipped run = train_clipped(plan, 2);
+      CHECK(run.norms.front() == Approx(norm).epsilon(1e-5));
+      CHECK(checked(plan, run).passed);
+    }
+  }
+}
+
 TEST_CASE("processes' messages carry the same norm") {
   const Plan plan = clipped({.model = test::llama(2), .ranks = 2, .microbatches = 2, .data = 2});
   CHECK(train_clipped(plan, 2, transport_kinds().back()).norms == train_clipped(plan, 2).norms);

@@ -1,0 +1,93 @@
+// Runs of tensor groups against one device and against what their placed blocks say.
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "exec/check/check.hpp"
+#include "exec/check/shards.hpp"
+#include "exec/stage/tensor/division.hpp"
+#include "tests/catch.hpp"
+#include "tests/exec/check/references.hpp"
+#include "tests/exec/stage/pipelines.hpp"
+
+namespace plumb::exec::test {
+
+inline NamedGradients whole(const Plan& plan, const std::vector<NamedGradients>& by_rank) {
+  Shards shards(plan);
+  for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
+    INFO("rank " << rank);
+    CHECK(shards.add(static_cast<int>(rank), by_rank[rank]) == "");
+  }
+  return std::move(shards).whole();
+}
+
+inline CheckResult checked(const Plan& plan, const TrainingRun& run) {
+  return check_against_shared_reference(plan, Trained{.losses = run.losses,
+                                                      .gradients = whole(plan, run.by_rank),
+                                                      .weights = whole(plan, run.before),
+                                                      .routing = whole(plan, run.routing)});
+}
+
+// What a rank receives in a step of its tensor group and parts of it, by their ranks: from the moves of its blocks.
+inline std::map<std::vector<int>, double> predicted_bytes(const Plan& plan, int rank) {
+  std::map<std::vector<int>, double> bytes;
+  const std::vector<int> ranks = group(plan.layout, rank, MeshAxis::tensor);
+  const int position = coordinates(plan.layout, rank).at(static_cast<std::size_t>(MeshAxis::tensor));
+  const int place = lane_of(plan.layout, rank).pipeline_rank;
+  const auto of = [&](const Mesh& mesh, Axes over) -> double& {
+    std::vector<int> among;
+    for (const int member : group(mesh, position, over)) among.push_back(ranks[static_cast<std::size_t>(member)]);
+    return bytes[among];
+  };
+  for (const int stage : stages_of_rank(plan.schedule, place)) {
+    const bool redone = recomputed_stages(plan.schedule)[static_cast<std::size_t>(stage)];
+    const BlockRange blocks = blocks_of_stage(plan.split, stage);
+    for (int block = blocks.first; block < blocks.last; ++block) {
+      const PlacedBlock placed = Division(plan.model, block, plan.layout.tensor, plan.training).placed();
+      for (const PlacedMove& move : placed.moves) {
+        if (!move.move.collective) continue;
+        const int times = plan.schedule.microbatches * (redone && move.phase == Phase::forward ? 2 : 1);
+        of(placed.mesh, move.move.over) += received_bytes(placed, move, plan.training.precision) * times;
+      }
+      for (const PlacedWeight& weight : placed.weights) {
+        for (const Move& move :
+             moves(placed.mesh, weight.stored.whole, with_partial(weight.stored.placement, weight.gradient_partial),
+                   weight.stored.placement)) {
+          of(placed.mesh, move.over) += received_elements(placed.mesh, move) * 4;
+        }
+      }
+    }
+  }
+  return bytes;
+}
+
+inline void require_predicted_bytes(const Plan& plan, const TrainingRun& run) {
+  const auto steps = static_cast<double>(run.losses.size());
+  for (std::size_t rank = 0; rank < run.in_group.size(); ++rank) {
+    INFO("rank " << rank);
+    const std::vector<int> ranks = group(plan.layout, static_cast<int>(rank), MeshAxis::tensor);
+    std::map<std::vector<int>, double> measured;
+    for (const auto& [among, bytes] : run.by_group[rank]) {
+      if (std::ranges::includes(ranks, among)) measured[among] = static_cast<double>(bytes.value) / steps;
+    }
+    const std::map<std::vector<int>, double> predicted = predicted_bytes(plan, static_cast<int>(rank));
+    CHECK(measured == predicted);
+    double all = 0;
+    for (const auto& [among, bytes] : predicted) all += bytes;
+    CHECK(static_cast<double>(run.in_group[rank].value) == steps * all);
+  }
+}
+
+inline void require_passed(const Plan& plan, const TrainingRun& run) {
+  const CheckResult result = checked(plan, run);
+  INFO(result.problem << " (" << result.worst_tensor << ": " << result.worst_error_ratio << ", mean "
+                      << result.mean_error_ratio << ")");
+  CHECK(result.passed);
+  (void)whole(plan, run.weights);  // copies are equal
+  require_predicted_bytes(plan, run);
+}
+
+}  // namespace plumb::exec::test
