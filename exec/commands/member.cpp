@@ -18,7 +18,6 @@
 #include "exec/device/host_device.hpp"
 #include "exec/host/pauses.hpp"
 #include "exec/launch/arrival.hpp"
-#include "exec/launch/launch.hpp"
 #include "exec/launch/world.hpp"
 #include "exec/run/patience.hpp"
 #include "exec/stage/tensor/action_calls.hpp"
@@ -275,7 +274,7 @@ bool is_told(const Membership& member) {
 }
 
 SessionLogs run_member(const std::vector<PreparedPlan>& plans, const SessionOptions& options, const Membership& member,
-                       const Host& host) {
+                       const Host& host, std::optional<SignalWatch>* afterwards) {
   const auto hosted = hosted_store(member);
   wait_for_listener(member.address, member.port, start_timeout);
   const auto store = RunStore::join(member.address, member.port, start_timeout, member.attempt);
@@ -298,6 +297,7 @@ SessionLogs run_member(const std::vector<PreparedPlan>& plans, const SessionOpti
     }
     await_all(*store, options, member);
     transport = make_gloo_transport(gloo_options(options, member, work, watchdog), store);
+    if (afterwards != nullptr) afterwards->emplace();
     if (host.watches_signals) signals.emplace([&](const std::string& reason) { running.abort(reason); });
     if (member.launcher != "plumb-exec") {  // which has looked before it started this rank
       require_fit(plans, options, ranks_of_host(member, environment_variable), host);

@@ -1,12 +1,14 @@
 // One rank of a session in a process of its own: it joins the others through the run's store, over Gloo or NCCL.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "common/base/error.hpp"
 #include "exec/commands/rank_work.hpp"
 #include "exec/host/host.hpp"
+#include "exec/launch/launch.hpp"
 #include "exec/launch/membership.hpp"
 
 namespace plumb::exec {
@@ -17,8 +19,10 @@ void require_nccl_here(int ranks, const Host& host);
 
 // Rank 0 gets the logs. Over NCCL all ranks look at their hosts first, and throw the same InputError if one of them
 // cannot take part. Every error has been told to the other ranks, which throw an InputError, too, where the first did.
+// `afterwards`, if there is one, is made with the rank's own watch, and goes on catching signals behind it.
 [[nodiscard]] SessionLogs run_member(const std::vector<PreparedPlan>& plans, const SessionOptions& options,
-                                     const Membership& member, const Host& host);
+                                     const Membership& member, const Host& host,
+                                     std::optional<SignalWatch>* afterwards = nullptr);
 
 // What rank 0 of ranks that somebody else has started refuses before it joins them: the others wait for it, and end
 // with this. Where they cannot be told nothing happens.

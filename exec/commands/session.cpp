@@ -378,7 +378,7 @@ SessionResult run_session(std::vector<Plan> plans, const SessionOptions& options
     }
     launched = launched_by_plumb(member);
     try {
-      logs = run_member(prepared, options, *member, this_host());
+      logs = run_member(prepared, options, *member, this_host(), options.check ? &until_checked : nullptr);
     } catch (const Error& error) {
       // The launcher prints the reason, once.
       if (launched) return {.status = error.status(), .runs = {}};

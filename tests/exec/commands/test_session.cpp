@@ -1,6 +1,8 @@
 #include <array>
+#include <csignal>
 #include <map>
 #include <mutex>
+#include <optional>
 
 #include "common/layout/lane.hpp"
 #include "common/plan/plan_costs.hpp"
@@ -265,6 +267,30 @@ TEST_CASE("ranks of two replicas whose copies differ are told by rank and tensor
   exporting.check = false;
   exporting.gathers_weights = true;
   CHECK_THROWS_WITH(train_session(kind, plans, exporting), ContainsSubstring("rank 1: its copy of "));
+}
+
+// Between a rank's last step and the check nobody else may catch it: it would end the process, and its results be lost.
+TEST_CASE("a signal between a rank's run and its check is still caught") {
+  const auto catches = [] {
+    struct sigaction now = {};
+    ::sigaction(SIGTERM, nullptr, &now);
+    return now.sa_handler != SIG_DFL;
+  };
+  const Plan plan = small_plan({.ranks = 1});
+  const PreparedPlan prepared{.plan = plan, .lowered = lowered_schedule(plan), .launches = {}, .slots = {}};
+  const auto store = RunStore::host(0);
+  const Membership alone{
+      .rank = 0, .size = 1, .local_rank = 0, .address = "127.0.0.1", .port = store->port(), .launcher = "torchrun"};
+  SessionOptions options = two_checked_steps(TransportKind{.name = "gloo", .make = {}});
+  REQUIRE_FALSE(catches());
+  {
+    std::optional<SignalWatch> afterwards;
+    CHECK(run_member({prepared}, options, alone, this_host(), &afterwards).ranks.size() == 1);
+    CHECK(catches());
+  }
+  CHECK_FALSE(catches());
+  CHECK(run_member({prepared}, options, alone, this_host()).ranks.size() == 1);
+  CHECK_FALSE(catches());
 }
 
 TEST_CASE("ranks on two hosts train to the same bits, and their times say within how much they agree") {
