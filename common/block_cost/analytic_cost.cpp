@@ -126,13 +126,15 @@ Seconds optimizer_time(ParameterShare parameters, const Scenario& scenario, cons
 
 // Of a grid, which gathers operands and scatters results of each product: of I there is the output's gradient too.
 // `of_element`: bytes of each of a weight's gradient as it is made.
-void hold_gathered(ComputeCost& cost, const Gathered& more, Bytes boundary, const Working& largest,
+void hold_gathered(ComputeCost& cost, const BlockWork& work, const Training& training, Bytes boundary,
                    std::int64_t of_element) {
+  const BlockShapes& shapes = work.shapes;
+  const Gathered more = gathered(shapes.placed, training.precision);
+  const LargestMoment largest = largest_moment(shapes.operations, work.program.kept, shapes.placed, training.precision);
   cost.kept_bytes += more.kept;
   cost.kept_for_weight_bytes += more.kept_for_weight;
-  cost.forward_workspace_bytes = boundary + more.in_forward + whole(largest.forward);
-  cost.input_gradient_workspace_bytes =
-      std::int64_t{2} * boundary + more.in_input_gradient + whole(largest.input_gradient);
+  cost.forward_workspace_bytes = boundary + largest.forward;
+  cost.input_gradient_workspace_bytes = std::int64_t{2} * boundary + largest.input_gradient;
   cost.weight_gradient_workspace_bytes = Bytes{of_element * more.weight_gradient} + more.inputs_for_weight;
 }
 
@@ -307,7 +309,7 @@ ComputeCost analytic_cost(const BlockWork& work, const Scenario& scenario, Slice
   const std::int64_t of_element = fp32_bytes + (narrow ? element_bytes(training.precision) : 0);
   cost.weight_gradient_workspace_bytes = Bytes{of_element * largest_parameter} + gathered_for_weight(shapes, training);
   if (is_grid(scenario.layout.tensor) && scenario.layout.tensor.degree > 1) {
-    hold_gathered(cost, gathered(shapes.placed, training.precision), boundary, largest, of_element);
+    hold_gathered(cost, work, training, boundary, of_element);
   }
   redo_inside_backward(cost, scenario, times.redone, whole(memory.redone));
   cost.optimizer = optimizer_time(parameters, scenario, machine.device);

@@ -1,6 +1,8 @@
 #include "common/block_cost/gathered.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <cstddef>
 
 namespace plumb {
 namespace {
@@ -8,6 +10,9 @@ namespace {
 bool is_large(const PlacedMove& each) { return each.move.collective && each.role != Role::statistics; }
 
 std::int64_t larger_side(const PlacedMove& each) { return std::max(each.move.elements_from, each.move.elements_to); }
+
+// Of an operand the smaller one counts with what is stored, or kept.
+std::int64_t both_sides(const PlacedMove& each) { return each.move.elements_from + each.move.elements_to; }
 
 bool gathers(const PlacedMove& each) { return each.role == Role::input || each.role == Role::weight; }
 
@@ -30,18 +35,12 @@ Gathered gathered(const PlacedBlock& placed, ElementType precision) {
     if (each.role == Role::input) found.kept_for_weight += bytes;
   }
   for (const PlacedSite& site : placed.sites) {
-    Bytes forward;
-    Bytes input_gradient;
     Bytes inputs;
     for (const PlacedMove& each : placed.moves) {
       if (each.site != site.name || !is_large(each)) continue;
-      const Bytes bytes{larger_side(each) * element};
-      if (each.phase == Phase::forward && !is_kept(placed, each)) forward += bytes;
-      if (each.phase == Phase::input_gradient) input_gradient += bytes;
-      if (each.phase == Phase::weight_gradient && each.role == Role::input) inputs += bytes;
+      if (each.phase != Phase::weight_gradient || each.role != Role::input) continue;
+      inputs += Bytes{larger_side(each) * element};
     }
-    found.in_forward = std::max(found.in_forward, forward);
-    found.in_input_gradient = std::max(found.in_input_gradient, input_gradient);
     found.inputs_for_weight = std::max(found.inputs_for_weight, inputs);
     if (site.kind == OperationKind::lookup) continue;  // made by the tokens, not whole
     for (const PlacedTensor& weight : site.weights) {
@@ -49,6 +48,29 @@ Gathered gathered(const PlacedBlock& placed, ElementType precision) {
     }
   }
   return found;
+}
+
+LargestMoment largest_moment(const std::vector<Operation>& operations, const std::vector<KeptValue>& kept,
+                             const PlacedBlock& placed, ElementType precision) {
+  const std::int64_t element = element_bytes(precision);
+  LargestMoment largest;
+  Bytes grown;  // of the operations behind: what waits for W, less what F kept
+  for (std::size_t i = operations.size(); i-- > 0;) {
+    Bytes forward{std::llround(kept[i].in_forward)};
+    Bytes input_gradient = grown + Bytes{std::llround(kept[i].in_input_gradient)};
+    grown += Bytes{std::llround(kept[i].until_weight_gradient - kept[i].until_input_gradient)};
+    for (const PlacedMove& each : placed.moves) {
+      if (each.site != site_name(operations[i]) || !is_large(each)) continue;
+      const Bytes bytes{(gathers(each) ? larger_side(each) : both_sides(each)) * element};
+      const bool stays = is_kept(placed, each);
+      if (each.phase == Phase::forward && !stays) forward += bytes;
+      if (each.phase == Phase::input_gradient) input_gradient += bytes;
+      if (stays && each.role == Role::weight) grown -= Bytes{each.move.elements_to * element};
+    }
+    largest.forward = std::max(largest.forward, forward);
+    largest.input_gradient = std::max(largest.input_gradient, input_gradient);
+  }
+  return largest;
 }
 
 }  // namespace plumb

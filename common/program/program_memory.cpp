@@ -35,6 +35,14 @@ double waiting_share(const Operation& operation, const PlacedBlock& placed) {
   return 1.0 / ways_of(placed.mesh, gathers ? site.kept.front() : output);
 }
 
+// F has gathered its output, and keeps that for W (3d, common/block_cost/gathered.hpp): the rank's own part, of which
+// it was gathered, is let go unless I reads it.
+bool is_kept_gathered(const Operation& operation, const PlacedBlock& placed) {
+  const std::string& output = site_of(placed, site_name(operation)).outputs.front().whole.name;
+  return has_grid(placed.mesh) && find_move(placed, Phase::forward, Role::input, output) != nullptr &&
+         find_move(placed, Phase::weight_gradient, Role::input, output) == nullptr;
+}
+
 }  // namespace
 
 std::vector<KeptValue> kept_values(const std::vector<Operation>& operations, const KernelContext& context,
@@ -47,13 +55,15 @@ std::vector<KeptValue> kept_values(const std::vector<Operation>& operations, con
     const double adapter = operation.tuning.adapter_rank > 0 ? operation.kept_bytes : 0;
     const double share = kept_share(operation, placed);
     const double waiting = waiting_share(operation, placed);
+    const bool gathered = !multiplies(operation) && is_kept_gathered(operation, placed);
+    const double until_weight = gathered ? 0 : operation.kept_for_weight_bytes;
+    const double as_input = gathered ? operation.kept_as_input_bytes : 0;
     const Working working = operation.working.value_or(Working{operation.kept_bytes, operation.kept_bytes});
-    values.push_back(
-        {.until_input_gradient = tokens * ((operation.kept_bytes - adapter) * share + adapter),
-         .until_weight_gradient = tokens * ((operation.kept_for_weight_bytes - 2 * adapter) * waiting + 2 * adapter),
-         .in_forward = tokens * working.forward * share + operation.workspace_bytes,
-         .in_input_gradient = tokens * working.input_gradient * share + operation.workspace_bytes,
-         .redone = makes_probabilities(operation)});
+    values.push_back({.until_input_gradient = tokens * ((operation.kept_bytes - as_input - adapter) * share + adapter),
+                      .until_weight_gradient = tokens * ((until_weight - 2 * adapter) * waiting + 2 * adapter),
+                      .in_forward = tokens * working.forward * share + operation.workspace_bytes,
+                      .in_input_gradient = tokens * working.input_gradient * share + operation.workspace_bytes,
+                      .redone = makes_probabilities(operation)});
   }
   return values;
 }

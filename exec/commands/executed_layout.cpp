@@ -140,7 +140,7 @@ void require_executed_grid(const Plan& plan, const SessionOptions& options) {
   const std::string evictions = "a schedule that evicts activations" + with;
   const std::string offload = "offload" + with;
   const std::array all{Missing{options.device != "cpu" || options.transport == "nccl", on_devices.c_str(),
-                               "--device cpu and --transport local or gloo, or plan with tensor: {kind: 1d}"},
+                               "tensor: {kind: 1d}, or run it with --device cpu and --transport local or gloo"},
                        Missing{plan.layout.data.sharding != Sharding::none, sharding.c_str(), "data: {sharding: none}"},
                        Missing{plan.training.lora.has_value(), lora.c_str(), "tensor: {kind: 1d}, or without lora"},
                        Missing{plan.schedule.slices > 1, slices.c_str(), "a schedule of whole sequences, such as 1f1b"},

@@ -41,10 +41,13 @@ struct GridLinear : Function<GridLinear> {
   }
 
  private:
-  // What is scattered is made whole, in the type of the training.
+  // What is scattered is made whole, in the type of the training, and so that the parts of its ranks lie one behind the
+  // other: by columns as its transpose. Else there would be two of it.
   static void add_product(const GridWeight& weight, const at::Tensor& dy, const at::Tensor& x) {
     if (!weight.scattered) return accumulate_product(weight.stored->gradient, dy, x);
-    accumulate(*weight.stored, weight.group->moved(at::mm(dy.t(), x), weight.scattered));
+    const bool by_columns = weight.scattered.dimension == 1;
+    const at::Tensor made = by_columns ? at::mm(x.t(), dy).t() : at::mm(dy.t(), x);
+    accumulate(*weight.stored, weight.group->moved(made, weight.scattered));
   }
 };
 

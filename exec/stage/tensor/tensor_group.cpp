@@ -127,19 +127,23 @@ at::Tensor TensorGroup::gathered(const at::Tensor& x, const LocalMove& move) {
   return all.movedim(0, move.dimension).flatten(move.dimension, move.dimension + 1);
 }
 
+// Of a matrix whose columns are scattered its transpose is: as one it may have been made.
 at::Tensor TensorGroup::summed_part(const at::Tensor& x, const LocalMove& move) {
-  std::vector<std::int64_t> sizes = x.sizes().vec();
-  const auto dimension = static_cast<std::size_t>(move.dimension);
+  const bool by_columns = x.dim() == 2 && move.dimension == 1;
+  const at::Tensor own = by_columns ? x.detach().t() : x.detach();
+  std::vector<std::int64_t> sizes = own.sizes().vec();
+  const std::size_t dimension = by_columns ? 0 : static_cast<std::size_t>(move.dimension);
   const std::int64_t ranks = std::ssize(move.group);
   if (sizes.at(dimension) % ranks != 0) {
     throw RunError("tensor group", "its ranks do not divide what is scattered: the " + describe(*move.move));
   }
   sizes[dimension] /= ranks;
-  sizes.insert(sizes.begin() + move.dimension, ranks);
-  const at::Tensor parts = x.detach().reshape(sizes).movedim(move.dimension, 0).contiguous();
-  at::Tensor sum = at::empty(parts.sizes().slice(1), parts.options());
+  const auto place = static_cast<std::int64_t>(dimension);
+  sizes.insert(sizes.begin() + place, ranks);
+  const at::Tensor parts = own.reshape(sizes).movedim(place, 0).contiguous();
+  const at::Tensor sum = at::empty(parts.sizes().slice(1), parts.options());
   scatter_sum(move.group, parts, sum);
-  return sum;
+  return by_columns ? sum.t() : sum;
 }
 
 at::Tensor TensorGroup::joined_statistics(const at::Tensor& rows, const LocalMove& move) {

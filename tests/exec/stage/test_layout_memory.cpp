@@ -143,6 +143,8 @@ TEST_CASE("a grid's ranks need the memory that is predicted, within 5%") {
     require_predicted_memory(shape);
     shape.tensor = 8;
     shape.microbatch = 8;
+    shape.kind = TensorKind::three_d;
+    require_predicted_memory(shape);
     shape.kind = TensorKind::two_and_half_d;
     shape.depth = 2;
     require_predicted_memory(shape);

@@ -131,6 +131,26 @@ TEST_CASE("parallel layers, a head's bias, recomputed stages and data parallelis
   }
 }
 
+// Of one column and one row nothing but copies over the depth is left.
+TEST_CASE("grids with sides of three and of one train like one device") {
+  Model model = biased(2);
+  model.hidden = 36;
+  model.vocabulary = 261;
+  for (Layer& layer : model.layers) {
+    auto& attention = std::get<SoftmaxAttention>(layer.mixer);
+    attention.heads = attention.kv_heads = 9;
+    std::get<DenseMlp>(layer.mlp).width = 54;
+  }
+  for (const Grid& grid : {Grid{TensorKind::two_d, 9, 1, 3}, Grid{TensorKind::two_and_half_d, 18, 2, 6},
+                           Grid{TensorKind::two_and_half_d, 2, 2, 2}, Grid{TensorKind::three_d, 27, 1, 9}}) {
+    const Plan plan = plan_of(model, grid, "zb-h1", 1);
+    INFO(describe_case(plan));
+    const CheckResult result = test::checked(plan, test::train(plan, 2));
+    INFO(result.problem << " (" << result.worst_tensor << ": " << result.worst_error_ratio << ")");
+    CHECK(result.passed);
+  }
+}
+
 TEST_CASE("a grid gives the same bits over gloo, and whatever the nesting of the mesh") {
   for (const Model& model : {biased(2), grouped(2)}) {
     Plan plan = plan_of(model, square, "1f1b", 1, ElementType::bf16);
