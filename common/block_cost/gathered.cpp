@@ -16,9 +16,10 @@ std::int64_t both_sides(const PlacedMove& each) { return each.move.elements_from
 
 bool gathers(const PlacedMove& each) { return each.role == Role::input || each.role == Role::weight; }
 
-// What I or W gathers again was let go behind F.
+// What I or W gathers again was let go behind F; so is a table, of which I reads nothing.
 bool is_kept(const PlacedBlock& placed, const PlacedMove& each) {
   if (each.phase != Phase::forward || !is_large(each) || !gathers(each)) return false;
+  if (site_of(placed, each.site).kind == OperationKind::lookup) return false;
   const Phase again = each.role == Role::input ? Phase::weight_gradient : Phase::input_gradient;
   return find_move(placed, again, each.role, each.tensor) == nullptr;
 }

@@ -155,6 +155,11 @@ TEST_CASE("a rank of a grid keeps its part of a layer's activations, in 3d also 
             ? weight_bytes * ((7 * shapes.bsh() + shapes.weights()) / real(q * q) - 6 * shapes.bsh() / real(q * q * q))
             : 0;
     CHECK(kept(shapes, tensor) == Approx(kept(shapes, {}) / tensor.degree + gathered).margin(1));
+    // Of a table that F gathers nothing is read again: an embedding keeps what one rank alone keeps, its token ids.
+    const auto of_embedding = [&](const TensorLayout& of) {
+      return block_costs(scenario_of(shapes, of), shapes.b).front().kept_bytes;
+    };
+    CHECK(of_embedding(tensor) <= of_embedding({}));
   }
 }
 

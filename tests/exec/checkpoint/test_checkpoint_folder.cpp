@@ -193,7 +193,7 @@ TEST_CASE("folders that were made for a run go again if it leaves nothing in the
   const TemporaryFolder folder;
   {
     const FolderLock lock(folder / "training/runs/one");
-    CHECK(fs::exists(folder / "training/runs/one" / lock_name));
+    CHECK(fs::exists(fs::path(folder / "training/runs/one") / lock_name));
     CHECK_THROWS_AS(FolderLock(folder / "training/runs/one"), InputError);
   }
   CHECK(fs::is_empty(folder / ""));
@@ -206,12 +206,12 @@ TEST_CASE("folders that were made for a run go again if it leaves nothing in the
   {
     const FolderLock lock(folder / "training");  // was there
   }
-  CHECK(fs::exists(folder / "training" / lock_name));
+  CHECK(fs::exists(fs::path(folder / "training") / lock_name));
   {
     const FolderLock lock(folder / "three");
     write_file(folder / "three/model.safetensors", "");
   }
-  CHECK(fs::exists(folder / "three" / lock_name));
+  CHECK(fs::exists(fs::path(folder / "three") / lock_name));
   write_file(folder / "file", "");
   CHECK_THROWS_WITH(FolderLock(folder / "file/runs"), ContainsSubstring("cannot be made"));
 }
