@@ -259,6 +259,16 @@ void require_outputs(const RunArguments& arguments, const Plan& plan, const Sess
   add_exports(plan, exports_of(arguments), outputs);
 }
 
+// The run is right there, too, but takes other times than those of the plan's machine.
+void say_other_device(const Plan& plan, const SessionOptions& options, std::ostream& said) {
+  const Machine& machine = plan.cluster.machine;
+  if (options.emulate || options.device != "cpu" || machine.device.type == DeviceType::cpu) return;
+  said << fmt::format(
+      "a plan for {} runs on this host's processors, which may take far longer: --emulate waits the "
+      "predicted times, --device cuda computes on GPUs\n",
+      machine.name);
+}
+
 // What every process refuses alike comes first; what only the one can that writes, it tells the others. Whoever starts
 // ranks says what there is to say and has the folder of checkpoints, not they again.
 void require_files(const RunArguments& arguments, const Plan& plan, SessionOptions& options) {
@@ -267,6 +277,7 @@ void require_files(const RunArguments& arguments, const Plan& plan, SessionOptio
   const bool said_already = member && member->launcher == "plumb-exec";
   std::ostream none(nullptr);
   std::ostream& said = writes && !said_already ? std::cerr : none;
+  say_other_device(plan, options, said);
   options.checkpoint = checkpoint_options(arguments.checkpoint, plan, options, said);
   const Exports exports = exports_of(arguments);
   for (const auto& [option, output] :

@@ -16,6 +16,7 @@
 #include "common/base/document/number_check.hpp"
 #include "common/base/program.hpp"
 #include "common/base/text.hpp"
+#include "common/block_cost/block_costs.hpp"
 #include "common/cost/profile/profile_noise.hpp"
 #include "common/timeline/diff/diff.hpp"
 #include "common/timeline/statistics.hpp"
@@ -124,9 +125,15 @@ std::vector<std::string> remarks_on(const Timeline& predicted, const Timeline& m
   const bool none_stands_out = !one_stands_out || differ_alike(predicted, measured);
   const bool is_run = measured.source == TimelineSource::measured;
   if (is_run && std::abs(gap) > far_off_fraction && none_stands_out && calibrations.before.empty()) {
+    const bool calibrated = predicted.costs.provenance.starts_with(measured_provenance);
     remarks.emplace_back(
-        "No kind of action stands out. Was the machine as fast as when it was calibrated? Calibrate before and after "
-        "the run, and give both with --profile-before and --profile-after.");
+        calibrated
+            ? "No kind of action stands out. Was the machine as fast as when it was calibrated? Calibrate before and "
+              "after the run, and give both with --profile-before and --profile-after."
+            : "No kind of action stands out, and nothing was measured for the prediction: its costs are from " +
+                  predicted.costs.provenance +
+                  ". `plumb-exec calibrate SCENARIO -o profile.yaml` measures this machine, "
+                  "`plumb plan --profile profile.yaml` plans by it.");
   }
   return remarks;
 }
@@ -223,14 +230,15 @@ void print_verdict(const DiffOptions& options, const Verdict& verdict) {
 }
 
 std::string how_far(const TimelineDiff& difference, const Sides& sides, const Verdict& verdict) {
-  const std::string error = percent_text(verdict.error_fraction);
   const bool of_clocks = difference.step_within_clocks();
   if (!sides.alike()) {
     return of_clocks ? "median step; as predicted, as far as the clocks agree"
-                     : "median step; prediction off by " + error;
+                     : fmt::format("median step; prediction off by {:+.1f}%",
+                                   100 * (difference.predicted / difference.measured - 1));
   }
   return fmt::format("{} too, by {}; the first {}", sides.second, sides.second_by,
-                     of_clocks ? "takes as long, as far as the clocks agree" : "differs by " + error + " from it");
+                     of_clocks ? "takes as long, as far as the clocks agree"
+                               : "differs by " + percent_text(verdict.error_fraction) + " from it");
 }
 
 void print_steps(const TimelineDiff& difference, const Sides& sides, const Verdict& verdict) {

@@ -77,7 +77,13 @@ TEST_CASE("where every kind of action differs alike, diff asks for calibrations 
     return folder.file(name, trace.dump());
   };
   const std::string asks = "No kind of action stands out. Was the machine as fast as when it was calibrated?";
-  const std::string command = "diff " + predicted + " ";
+  const std::string uncalibrated = run_plumb(folder, "diff " + predicted + " " + run_of("all.json", 1.2, 1.2)).out;
+  CHECK_THAT(uncalibrated, ContainsSubstring("nothing was measured for the prediction: its costs are from ") &&
+                               ContainsSubstring("`plumb plan --profile profile.yaml`"));
+  CHECK_THAT(uncalibrated, ContainsSubstring("prediction off by -1"));  // about 1/1.2 − 1
+  Json calibrated = Json::parse(plumb::read_file(predicted));
+  calibrated["plumb"]["costs"]["provenance"] = "profile of a machine";
+  const std::string command = "diff " + folder.file("calibrated.json", calibrated.dump()) + " ";
   CHECK_THAT(run_plumb(folder, command + run_of("all.json", 1.2, 1.2)).out, ContainsSubstring(asks));
   CHECK_THAT(run_plumb(folder, command + run_of("most.json", 1.25, 1.2)).out, ContainsSubstring(asks));
   CHECK(run_plumb(folder, command + run_of("one.json", 1.5, 1)).out.find(asks) == std::string::npos);

@@ -108,7 +108,7 @@ TEST_CASE("diff says what its two files are: a prediction for a run, two predict
   CHECK(twice.find("measured") == std::string::npos);
   const Json sources = json_of(run_plumb(folder, "diff --json " + predicted + " " + run));
   CHECK(sources["sources"] == Json::array({"predicted", "measured"}));
-  CHECK_THAT(run_plumb(folder, "diff " + predicted + " " + run).out, ContainsSubstring("prediction off by 0.0%"));
+  CHECK_THAT(run_plumb(folder, "diff " + predicted + " " + run).out, ContainsSubstring("prediction off by +0.0%"));
   refuses(run_plumb(folder, "diff " + run + " " + predicted), {"the first timeline is a measured one"});
 }
 
