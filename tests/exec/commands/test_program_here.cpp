@@ -221,6 +221,22 @@ TEST_CASE("no output goes over an input or over another output") {
   CHECK(content(text) == std::string(100000, 'a'));
 }
 
+TEST_CASE("a plan for GPUs that runs on the host says so, unless it only waits") {
+  const TemporaryFolder folder;
+  Plan of_gpus = tiny_plan({.shallow = true});
+  of_gpus.cluster.machine.name = "a machine of GPUs";
+  of_gpus.cluster.machine.device.type = DeviceType::cuda;
+  const std::string plan = folder.write("gpus.json", to_json(of_gpus));
+  const std::string text = "a plan for a machine of GPUs runs on this host's processors";
+  const Ended ended = run_here({"run", plan, "--steps", "1", "--warm-up", "0"});
+  INFO(ended.err);
+  CHECK(ended.status == 0);
+  CHECK_THAT(ended.err, ContainsSubstring(text));
+  CHECK(run_here({"run", plan, "--steps", "1", "--emulate"}).err.find(text) == std::string::npos);
+  const std::string own = folder.write("host.json", to_json(tiny_plan({.shallow = true})));
+  CHECK(run_here({"run", own, "--steps", "1"}).err.find("runs on this host") == std::string::npos);
+}
+
 // 1 PB a rank, and blocks of a million by four million.
 TEST_CASE("what no host has the memory for is refused in one line before it is allocated") {
   const TemporaryFolder folder;

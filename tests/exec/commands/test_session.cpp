@@ -14,6 +14,7 @@
 #include "exec/commands/gradients_text.hpp"
 #include "exec/commands/member.hpp"
 #include "exec/commands/session_arguments.hpp"
+#include "exec/transport/gloo/run_store.hpp"
 #include "exec/transport/local/local.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/schedule/shapes.hpp"
