@@ -108,7 +108,8 @@ void require_consistent(const Layout& layout) {
   require_stage_data(layout);
   require_consistent_sharding(layout);
   require_grid(layout);
-  if (cannot_be_asynchronous(layout.tensor)) {
+  if (layout.tensor.asynchronous && layout.tensor.degree > 1 &&
+      (is_grid(layout.tensor) || !divides_tokens(layout.tensor))) {
     throw InputError("layout",
                      "an asynchronous tensor layout gathers and scatters tokens, which this one does not divide",
                      "kind: 1d with sequence_parallel: true, or asynchronous: false");

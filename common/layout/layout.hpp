@@ -23,9 +23,7 @@ struct TensorLayout {
   TensorKind kind = TensorKind::one_d;
   int depth = 1;  // of 2.5D
   bool sequence_parallel = false;
-  // Gathers and scatters of tokens go in pieces beside the products that read or make them (async TP of PyTorch and
-  // torchtitan), of 1d with sequence parallelism.
-  bool asynchronous = false;
+  bool asynchronous = false;  // of 1d with sequence parallelism: moves in pieces beside products (torchtitan)
   bool operator==(const TensorLayout&) const = default;
 };
 
@@ -35,10 +33,6 @@ struct TensorLayout {
 // Between the divided parts each rank has its part of the tokens (arXiv 2205.05198).
 [[nodiscard]] constexpr bool divides_tokens(const TensorLayout& tensor) {
   return tensor.sequence_parallel && tensor.degree > 1;
-}
-// Of what the layout has: a group of one rank moves nothing, however it would.
-[[nodiscard]] constexpr bool cannot_be_asynchronous(const TensorLayout& tensor) {
-  return tensor.asynchronous && tensor.degree > 1 && (is_grid(tensor) || !tensor.sequence_parallel);
 }
 
 struct DataLayout {
@@ -85,13 +79,12 @@ struct Layout {
   bool operator==(const Layout&) const = default;
 };
 
-// "tensor", "pipeline": as in a scenario.
-[[nodiscard]] std::string_view axis_name(MeshAxis axis);
+[[nodiscard]] std::string_view axis_name(MeshAxis axis);  // "tensor": as in a scenario
 
 // Throws InputError unless the order names every axis once, every degree is at least 1 and the ranks fit an int; data
 // degrees by stage as above: one for each rank of the pipeline, not all alike, the pipeline outermost; sharding as
 // require_consistent_sharding of common/layout/sharding.hpp says, a grid as require_grid of
-// common/layout/tensor_grid.hpp; asynchronous only what divides tokens (cannot_be_asynchronous).
+// common/layout/tensor_grid.hpp; asynchronous only what divides tokens, unless its group is of one rank.
 void require_consistent(const Layout& layout);
 
 // The product of the degrees, each at least 1; the largest 64-bit number stands for all that do not fit that.

@@ -204,18 +204,6 @@ TEST_CASE("a sequence whose tokens a tensor group shares out is a multiple of it
   }
 }
 
-TEST_CASE("only what divides tokens is asynchronous") {
-  const std::string two = "cluster: {machine: local-cpu, ranks: 4}\nlayout: {tensor: {degree: 4, ";
-  for (const std::string& other : {std::string(), std::string("sequence_parallel: [true, false], "),
-                                   std::string("sequence_parallel: false, "), std::string("kind: 2d, ")}) {
-    check({{two + other + "asynchronous: true}}\n",
-            {"scenario.yaml:12:", "gathers and scatters of tokens", "hint: sequence_parallel: true beside it"}}});
-  }
-  for (const std::string fine : {"sequence_parallel: true, asynchronous: true}}\n", "asynchronous: false}}\n"}) {
-    CHECK(message_for(scenario_text(two + fine)) == "no error");
-  }
-}
-
 TEST_CASE("what is planned and not built yet is refused by its name") {
   const std::string planned = "is planned and not built yet";
   check({{"training: {recompute: {layers: 0}}\n", {"scenario.yaml:11:32: ", "a whole number from 1"}},

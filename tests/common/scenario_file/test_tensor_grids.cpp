@@ -76,3 +76,16 @@ TEST_CASE("kinds and depths that are open are candidates, degrees of no grid amo
   CHECK(layouts_in("degree: auto, kind: 2d") == Names{"dp8", "tp2·2d·dp4", "tp4·2d·dp2", "tp8·2d"});
   CHECK(layouts_in("kind: auto") == Names{"dp8"});
 }
+
+TEST_CASE("only what divides tokens is asynchronous") {
+  const std::string two = "cluster: {machine: local-cpu, ranks: 4}\nlayout: {tensor: {degree: 4, ";
+  for (const std::string& other : {std::string(), std::string("sequence_parallel: [true, false], "),
+                                   std::string("sequence_parallel: false, "), std::string("kind: 2d, ")}) {
+    CHECK_THAT(message_for(scenario_text(two + other + "asynchronous: true}}\n")),
+               ContainsSubstring("scenario.yaml:12:") && ContainsSubstring("gathers and scatters of tokens") &&
+                   ContainsSubstring("hint: sequence_parallel: true beside it"));
+  }
+  for (const std::string fine : {"sequence_parallel: true, asynchronous: true}}\n", "asynchronous: false}}\n"}) {
+    CHECK(message_for(scenario_text(two + fine)) == "no error");
+  }
+}

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/base/error.hpp"
+#include "common/cluster/machine_yaml.hpp"
 #include "common/plan/plan_costs.hpp"
 #include "common/timeline/trace/trace.hpp"
 #include "exec/device/torch_device.hpp"
@@ -224,10 +225,10 @@ TEST_CASE("no output goes over an input or over another output") {
 TEST_CASE("a plan for GPUs that runs on the host says so, unless it only waits") {
   const TemporaryFolder folder;
   Plan of_gpus = tiny_plan({.shallow = true});
-  of_gpus.cluster.machine.name = "a machine of GPUs";
-  of_gpus.cluster.machine.device.type = DeviceType::cuda;
+  const std::string machine = std::string(PLUMB_SOURCE_DIR) + "/scenarios/machines/dgx-h100.yaml";
+  of_gpus.cluster.machine = read_machine(YamlValue::load(machine), ElementType::fp32);
   const std::string plan = folder.write("gpus.json", to_json(of_gpus));
-  const std::string text = "a plan for a machine of GPUs runs on this host's processors";
+  const std::string text = "a plan for dgx-h100 runs on this host's processors";
   const Ended ended = run_here({"run", plan, "--steps", "1", "--warm-up", "0"});
   INFO(ended.err);
   CHECK(ended.status == 0);
