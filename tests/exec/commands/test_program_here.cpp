@@ -227,6 +227,8 @@ TEST_CASE("a plan for GPUs that runs on the host says so, unless it only waits")
   Plan of_gpus = tiny_plan({.shallow = true});
   const std::string machine = std::string(PLUMB_SOURCE_DIR) + "/scenarios/machines/dgx-h100.yaml";
   of_gpus.cluster.machine = read_machine(YamlValue::load(machine), ElementType::fp32);
+  of_gpus.cluster.machine.devices = of_gpus.cluster.machine.nics = 2;  // as its costs have them
+  of_gpus.costs.cores_per_machine = 0;
   const std::string plan = folder.write("gpus.json", to_json(of_gpus));
   const std::string text = "a plan for dgx-h100 runs on this host's processors";
   const Ended ended = run_here({"run", plan, "--steps", "1", "--warm-up", "0"});
