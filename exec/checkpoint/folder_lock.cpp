@@ -56,6 +56,8 @@ bool has_nothing_else(const fs::path& folder) {
 
 }  // namespace
 
+bool lock_alone(int file) { return ::flock(file, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK; }
+
 FolderLock::FolderLock(fs::path folder) : folder_(std::move(folder)) {
   const std::string name = (folder_ / lock_name).string();
   while (true) {
@@ -66,7 +68,7 @@ FolderLock::FolderLock(fs::path folder) : folder_(std::move(folder)) {
       throw InputError(name, std::string("cannot be written: ") + std::strerror(errno),
                        "checkpoints can only be saved to a folder in which you may write this file");
     }
-    if (::flock(file_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) break;
+    if (!lock_alone(file_)) break;
     if (is_there(file_, name)) return;
     ::close(file_);
   }

@@ -8,6 +8,10 @@ namespace plumb::exec {
 
 inline constexpr const char* lock_name = "run.lock";  // an empty file, which stays: the lock is the system's
 
+// Of an open file, until it is closed. False: another process has it, or another open file of this one. Where the file
+// system knows no locks, nobody has.
+[[nodiscard]] bool lock_alone(int file);
+
 // Held while it lives, and no longer than the process.
 class FolderLock {
  public:

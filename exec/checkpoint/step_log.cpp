@@ -1,7 +1,6 @@
 #include "exec/checkpoint/step_log.hpp"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -13,6 +12,7 @@
 
 #include "common/base/error.hpp"
 #include "common/base/files.hpp"
+#include "exec/checkpoint/folder_lock.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -60,9 +60,6 @@ std::string kept(const std::string& path, std::int64_t steps) {
   return lines;
 }
 
-// False: another run has it. Where the file system knows no locks, nobody has.
-bool lock(int file) { return ::flock(file, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK; }
-
 [[noreturn]] void fail_of_other_run(const std::string& path) {
   throw InputError(path, "another run writes the log of its steps there, and has not ended",
                    "wait for it, end it, or name another file with --log");
@@ -71,7 +68,7 @@ bool lock(int file) { return ::flock(file, LOCK_EX | LOCK_NB) == 0 || errno != E
 void require_no_other_run(const std::string& path) {
   const int file = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);  // to write: NFS locks nothing else
   if (file < 0) throw InputError(path, std::string("cannot be written: ") + std::strerror(errno));
-  const bool locked = lock(file);
+  const bool locked = lock_alone(file);
   ::close(file);
   if (!locked) fail_of_other_run(path);
 }
@@ -108,7 +105,7 @@ StepLog::StepLog(std::string path, std::int64_t steps) : path_(std::move(path)) 
   write_file(path_, kept(path_, steps));
   file_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
   if (file_ < 0) throw InputError(path_, std::string("cannot be written: ") + std::strerror(errno));
-  if (lock(file_)) return;
+  if (lock_alone(file_)) return;
   ::close(file_);
   fail_of_other_run(path_);
 }

@@ -17,11 +17,6 @@ NormForward rms_norm(const at::Tensor& x, const at::Tensor& residual, const at::
   return {.h = h, .y = wide.mul(scale).mul_(weight).to(h.scalar_type()), .scale = scale};
 }
 
-// `x` in a wider type, to be changed; what is as wide already is copied first.
-at::Tensor own_copy(const at::Tensor& x, at::ScalarType type) {
-  return x.to(type, /*non_blocking=*/false, /*copy=*/true);
-}
-
 // With n = h·scale: dx = scale · (dn − n · mean(dn · n)), dn = dy · weight. In place, so that no more than three values
 // in the wide type stand beside each other.
 NormBackward rms_norm_backward(const NormForward& made, const at::Tensor& weight, const at::Tensor& output_gradient,

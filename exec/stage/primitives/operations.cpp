@@ -11,16 +11,6 @@
 namespace plumb::exec {
 namespace {
 
-// Pushes `weight.gradient += part`, a vector that I has reduced already.
-void push_part(const WeightQueuePtr& queue, const WeightPtr& weight, at::Tensor part) {
-  if (!weight->is_trained()) return;
-  queue->push([weight, part = std::move(part)] { accumulate(*weight, part); });
-}
-
-void add_rows(const Weight& bias, const at::Tensor& dy) {
-  bias.gradient.add_(rows(dy).sum(0, false, bias.gradient.scalar_type()));
-}
-
 struct Linear : Function<Linear> {
   static Variable forward(AutogradContext* context, const Variable& x, const WeightPtr& weight, const WeightPtr& bias,
                           const WeightQueuePtr& queue, const KeptPartPtr& part) {
@@ -41,7 +31,7 @@ struct Linear : Function<Linear> {
       const at::Tensor x = part ? at::Tensor() : without_history(context->get_saved_variables()[0]);
       kept<WeightQueue>(context, "queue")->push([x, part, dy, weight, bias] {
         accumulate_product(weight->gradient, rows(dy), rows(part ? part->gathered() : x));
-        if (bias) add_rows(*bias, dy);
+        if (bias) accumulate_rows(*bias, dy);
       });
     }
     return {at::matmul(dy, weight->value), Variable(), Variable(), Variable(), Variable()};
@@ -59,7 +49,7 @@ struct AddBias : Function<AddBias> {
   static variable_list backward(AutogradContext* context, const variable_list& output_gradients) {
     const auto bias = kept<Weight>(context, "bias");
     const at::Tensor& dy = output_gradients[0];
-    if (bias->is_trained()) kept<WeightQueue>(context, "queue")->push([bias, dy] { add_rows(*bias, dy); });
+    if (bias->is_trained()) kept<WeightQueue>(context, "queue")->push([bias, dy] { accumulate_rows(*bias, dy); });
     return {dy, Variable(), Variable()};
   }
 };

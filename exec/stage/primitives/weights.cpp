@@ -91,7 +91,20 @@ std::vector<WeightPtr> trained(const std::vector<WeightPtr>& weights) {
   return found;
 }
 
+at::Tensor own_copy(const at::Tensor& x, at::ScalarType type) {
+  return x.to(type, /*non_blocking=*/false, /*copy=*/true);
+}
+
 void accumulate(const Weight& weight, const at::Tensor& part) { weight.gradient.add_(part); }
+
+void push_part(const WeightQueuePtr& queue, const WeightPtr& weight, at::Tensor part) {
+  if (!weight->is_trained()) return;
+  queue->push([weight, part = std::move(part)] { accumulate(*weight, part); });
+}
+
+void accumulate_rows(const Weight& bias, const at::Tensor& output_gradient) {
+  accumulate(bias, rows(output_gradient).sum(0, false, bias.gradient.scalar_type()));
+}
 
 void accumulate_product(at::Tensor gradient, const at::Tensor& output_gradient, const at::Tensor& input) {
   if (gradient.scalar_type() == input.scalar_type()) {

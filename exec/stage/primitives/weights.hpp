@@ -28,6 +28,8 @@ struct Numerics {
 [[nodiscard]] constexpr at::ScalarType wide_type(at::ScalarType type) {
   return type == at::kDouble ? at::kDouble : at::kFloat;
 }
+// x in a wider type, to be changed; what is as wide already is copied first.
+[[nodiscard]] at::Tensor own_copy(const at::Tensor& x, at::ScalarType type);
 
 // Which part of each weight is a rank's, of ranks that share out the optimizer's states, and gradients and weights with
 // them: of its elements in their order one of `count` parts, as equal_parts in exec/transport/collectives cuts them.
@@ -89,6 +91,10 @@ using WeightQueuePtr = c10::intrusive_ptr<WeightQueue>;
 
 // gradient += part, which may be of a narrower type.
 void accumulate(const Weight& weight, const at::Tensor& part);
+// The same of a vector that I has reduced already, in W; of a frozen weight nothing.
+void push_part(const WeightQueuePtr& queue, const WeightPtr& weight, at::Tensor part);
+// gradient += the sum of output gradients [batch, tokens, out] over all tokens.
+void accumulate_rows(const Weight& bias, const at::Tensor& output_gradient);
 // gradient += output_gradientᵀ · input, for rows [n, out] and [n, in]; fused into the main gradient if types agree.
 void accumulate_product(at::Tensor gradient, const at::Tensor& output_gradient, const at::Tensor& input);
 // The same numbers, of which autograd knows nothing: kept from I to W with their history, they would keep the leaves of

@@ -12,21 +12,12 @@ at::Tensor means_of(const at::Tensor& sums, const LocalMove& move, const Divided
   return norm.statistics.group->moved(sums, move).div_(static_cast<double>(norm.hidden));
 }
 
-at::Tensor wide_copy(const at::Tensor& x, at::ScalarType type) {
-  return x.to(type, /*non_blocking=*/false, /*copy=*/true);
-}
-
-void add_vector(const WeightQueuePtr& queue, const WeightPtr& weight, at::Tensor part) {
-  if (!weight->is_trained()) return;
-  queue->push([weight, part = std::move(part)] { accumulate(*weight, part); });
-}
-
 struct RmsForward {
   at::Tensor y;
   at::Tensor scale;
 };
 RmsForward rms_forward(const at::Tensor& h, const Weight& weight, const DividedNorm& norm) {
-  at::Tensor wide = wide_copy(h, wide_type(h.scalar_type()));
+  at::Tensor wide = own_copy(h, wide_type(h.scalar_type()));
   const at::Tensor mean = means_of(wide.square().sum(-1, true), norm.statistics.forward, norm);
   const at::Tensor scale = (mean + norm.epsilon).rsqrt_();
   return {.y = wide.mul_(scale).mul_(weight.value).to(h.scalar_type()), .scale = scale};
@@ -40,11 +31,11 @@ at::Tensor rms_backward(AutogradContext* context, const at::Tensor& output_gradi
   const auto norm = kept<DividedNorm>(context, "norm");
   const at::ScalarType type = saved[1].scalar_type();
   const at::Tensor wide_weight = weight->value.to(type);
-  at::Tensor normal = wide_copy(saved[0], type).mul_(saved[1]);
-  at::Tensor dx = wide_copy(output_gradient, type);
+  at::Tensor normal = own_copy(saved[0], type).mul_(saved[1]);
+  at::Tensor dx = own_copy(output_gradient, type);
   {
     const at::Tensor product = dx.mul(normal);
-    add_vector(kept<WeightQueue>(context, "queue"), weight, rows(product).sum(0));
+    push_part(kept<WeightQueue>(context, "queue"), weight, rows(product).sum(0));
     const at::Tensor sums = at::matmul(product, wide_weight).unsqueeze(-1);
     normal.mul_(means_of(sums, norm->statistics.backward, *norm));
   }
@@ -93,7 +84,7 @@ struct DividedSumRmsNorm : Function<DividedSumRmsNorm> {
 struct DividedLayerNorm : Function<DividedLayerNorm> {
   static Variable forward(AutogradContext* context, const Variable& x, const WeightPtr& weight, const WeightPtr& bias,
                           const WeightQueuePtr& queue, const DividedNormPtr& norm) {
-    at::Tensor wide = wide_copy(x, wide_type(x.scalar_type()));
+    at::Tensor wide = own_copy(x, wide_type(x.scalar_type()));
     const at::Tensor sums = at::stack({wide.sum(-1), wide.square().sum(-1)}, -1);
     const at::Tensor means = means_of(sums, norm->statistics.forward, *norm);
     const at::Tensor mean = means.narrow(-1, 0, 1);
@@ -113,10 +104,10 @@ struct DividedLayerNorm : Function<DividedLayerNorm> {
     const auto norm = kept<DividedNorm>(context, "norm");
     const auto queue = kept<WeightQueue>(context, "queue");
     const at::ScalarType type = saved[2].scalar_type();
-    at::Tensor normal = wide_copy(saved[0], type).sub_(saved[1]).mul_(saved[2]);
-    at::Tensor dx = wide_copy(output_gradients[0], type);
-    add_vector(queue, weight, rows(dx * normal).sum(0));
-    add_vector(queue, kept<Weight>(context, "bias"), rows(dx).sum(0));
+    at::Tensor normal = own_copy(saved[0], type).sub_(saved[1]).mul_(saved[2]);
+    at::Tensor dx = own_copy(output_gradients[0], type);
+    push_part(queue, weight, rows(dx * normal).sum(0));
+    push_part(queue, kept<Weight>(context, "bias"), rows(dx).sum(0));
     dx.mul_(weight->value.to(type));
     const at::Tensor sums = at::stack({dx.sum(-1), (dx * normal).sum(-1)}, -1);
     const at::Tensor means = means_of(sums, norm->statistics.backward, *norm);

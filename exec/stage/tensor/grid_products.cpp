@@ -34,7 +34,7 @@ struct GridLinear : Function<GridLinear> {
     const at::Tensor x = part ? at::Tensor() : without_history(saved[0]);
     kept<WeightQueue>(context, "queue")->push([x, part, dy, weight, bias] {
       add_product(*weight, rows(dy), rows(part ? part->gathered() : x));
-      if (bias) accumulate(*bias, rows(dy).sum(0, false, bias->gradient.scalar_type()));
+      if (bias) accumulate_rows(*bias, dy);
     });
     const at::Tensor all = saved[1].defined() ? saved[1] : gathered(*weight, weight->again);
     return {at::matmul(dy, all), Variable(), Variable(), Variable(), Variable()};

@@ -58,7 +58,7 @@ struct AddPositions : Function<AddPositions> {
 struct DividedCrossEntropy : Function<DividedCrossEntropy> {
   static Variable forward(AutogradContext* context, const Variable& logits, const at::Tensor& targets,
                           std::int64_t first_column, const Statistics& statistics) {
-    at::Tensor wide = logits.reshape({-1, logits.size(-1)}).to(wide_type(logits.scalar_type()), false, /*copy=*/true);
+    at::Tensor wide = own_copy(logits.reshape({-1, logits.size(-1)}), wide_type(logits.scalar_type()));
     const auto [index, mine] = local_indices(targets.reshape({-1, 1}), first_column, logits.size(-1));
     const at::Tensor largest = std::get<0>(wide.max(1, /*keepdim=*/true));
     std::vector<at::Tensor> sums;  // some rows at a time, so that there are no two of it
