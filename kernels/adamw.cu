@@ -52,15 +52,7 @@ template <class T>
 __global__ void __launch_bounds__(threads)
     adamw_kernel(const __grid_constant__ Batch batch, const __grid_constant__ AdamWNumbers numbers) {
   const int block = static_cast<int>(blockIdx.x);
-  int low = 0;
-  for (int high = batch.count; high - low > 1;) {
-    const int middle = (low + high) / 2;
-    if (batch.first_chunk[middle] <= block) {
-      low = middle;
-    } else {
-      high = middle;
-    }
-  }
+  const int low = place_of(block, batch.first_chunk, batch.count);
   const AdamWTensor tensor = batch.tensors[low];
   const std::int64_t begin = static_cast<std::int64_t>(block - batch.first_chunk[low]) * chunk;
   const bool aligned =

@@ -1,6 +1,7 @@
 #include "exec/check/whole_model_reference.hpp"
 
 #include <ATen/ATen.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <cmath>
 #include <limits>
@@ -95,9 +96,9 @@ void WholeModelReference::restore_weights() {
 void WholeModelReference::clip() {
   const double limit = plan_.training.gradient_clipping;
   if (limit == 0) return;
-  ExactSquares squares;
-  reference_.add_squares(squares);
-  const double scale = clipping_scale(std::sqrt(squares.sum()), limit);
+  reference_.find_squares();
+  if (!device_.is_cpu()) c10::impl::VirtualGuardImpl(device_.type()).synchronizeDevice(device_.index());
+  const double scale = clipping_scale(std::sqrt(reference_.squares().sum()), limit);
   if (scale == 1) return;
   reference_.scale_gradients(scale);
   if (second_) second_->scale_gradients(scale);

@@ -133,14 +133,14 @@ void require_executed_tensor(const Plan& plan) {
 // Of a 2d, 2.5d or 3d tensor layout.
 void require_executed_grid(const Plan& plan, const SessionOptions& options) {
   const std::string with = " with a " + grid_text(plan.layout.tensor);
-  const std::string on_devices = "a GPU or NCCL" + with;
+  const std::string on_one_device = "ranks that share a device" + with;
   const std::string sharding = "sharing out states" + with;
   const std::string lora = "LoRA" + with;
   const std::string slices = "a schedule of slices" + with;
   const std::string evictions = "a schedule that evicts activations" + with;
   const std::string offload = "offload" + with;
-  const std::array all{Missing{options.device != "cpu" || options.transport == "nccl", on_devices.c_str(),
-                               "tensor: {kind: 1d}, or run it with --device cpu and --transport local or gloo"},
+  const std::array all{Missing{options.device != "cpu" && options.transport != "nccl", on_one_device.c_str(),
+                               "--transport nccl, which gives each rank a device of its own, or --device cpu"},
                        Missing{plan.layout.data.sharding != Sharding::none, sharding.c_str(), "data: {sharding: none}"},
                        Missing{plan.training.lora.has_value(), lora.c_str(), "tensor: {kind: 1d}, or without lora"},
                        Missing{plan.schedule.slices > 1, slices.c_str(), "a schedule of whole sequences, such as 1f1b"},
@@ -157,10 +157,6 @@ void require_executed_grid(const Plan& plan, const SessionOptions& options) {
 }  // namespace
 
 void require_executed_layout(const Plan& plan, const SessionOptions& options) {
-  if (plan.training.gradient_clipping > 0 && options.device != "cpu") {
-    throw InputError(plan.name, "its gradients are clipped by their norm: so far on hosts alone",
-                     "--device cpu, or plan with training: {gradient_clipping: 0}");
-  }
   if (offloads(plan.training.offload) && options.device != "cpu") {
     throw InputError(plan.name, "it offloads its " + describe(plan.training.offload) + ": so far on hosts alone",
                      "--device cpu, or plan with training: {offload: none}");

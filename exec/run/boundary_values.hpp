@@ -3,8 +3,10 @@
 
 #include <compare>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
+#include "common/schedule/schedule.hpp"
 #include "exec/transport/transport.hpp"
 
 namespace plumb::exec {
@@ -16,6 +18,13 @@ struct ValueKey {
   std::int32_t microbatch = 0;
   auto operator<=>(const ValueKey&) const = default;
 };
+
+// Of the value that an action takes or makes; none of those that do neither.
+[[nodiscard]] constexpr std::optional<Channel> channel_of(const Action& action) {
+  if (action.kind == ActionKind::forward) return Channel::forward;
+  if (action.kind == ActionKind::input_gradient || action.kind == ActionKind::backward) return Channel::backward;
+  return std::nullopt;
+}
 
 class BoundaryValues {
  public:

@@ -21,6 +21,15 @@ Stage& RankStages::in(int replica, int stage) const {
   return *all_[stage_slot(lowered_, replica, stage)];
 }
 
+double RankStages::loss() const {
+  double sum = 0;
+  for (int replica = 0; replica < replicas(lowered_); ++replica) {
+    const auto& last = all_[stage_slot(lowered_, replica, stages(lowered_) - 1)];
+    if (last) sum += last->loss();
+  }
+  return sum;
+}
+
 void RankStages::add_host_copies(Event& event) const {
   const ActionKind kind = event.action.kind;
   if (kind != ActionKind::optimizer_step && !gathers_weights(kind)) return;

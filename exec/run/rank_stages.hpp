@@ -29,6 +29,9 @@ class RankStages {
   // Where this rank holds both copies of a tied table, no message is needed, only the sum, which both get.
   void add_tied_gradients(Stream& compute) const;
 
+  // Of the step that has ended, of those of the last stage that are here.
+  [[nodiscard]] double loss() const;
+
   // What a STEP that has been made copied to its states on the host and back; nothing of other actions.
   void add_host_copies(Event& event) const;
 

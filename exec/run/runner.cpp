@@ -133,13 +133,9 @@ class RankRun {
     mark(Clock::now(), waiting_time_);
     values_.require_none();
     if (evictions_) evictions_->end_step();
-    for (const auto& stage : stages_.all()) {
+    for (const auto& stage : stages_.all())
       if (stage) stage->end_step();
-    }
-    for (int replica = 0; replica < replicas(lowered_); ++replica) {
-      const auto& last = stages_.all()[stage_slot(lowered_, replica, stages(lowered_) - 1)];
-      if (last) step_.loss += last->loss();
-    }
+    step_.loss = stages_.loss();
     if (options_.memory.peak) step_.peak_bytes = options_.memory.peak(world_rank_);
   }
 
@@ -152,13 +148,20 @@ class RankRun {
     perform(actions_[index]);
   }
 
-  // The step's deadline is each action's own here: until it ends, while it is the first that has not.
   void await_device() {
     transport_.reach(static_cast<std::int32_t>(actions_.size()));
     const std::vector<Launched> launched = transport_.end_step();
     moments_.take(launched);
+    await_actions(actions_.size());
+    transport_.poll();
+    moments_.write_times(device_, step_.events);
+  }
+
+  // The first so many. The step's deadline is each action's own here: until it ends, while it is the first that has
+  // not.
+  void await_actions(std::size_t count) {
     Clock::time_point limit;
-    for (std::size_t seen = actions_.size(), ended = 0; (ended = moments_.ended()) < actions_.size(); seen = ended) {
+    for (std::size_t seen = count, ended = 0; (ended = moments_.ended()) < count; seen = ended) {
       transport_.poll();
       const Clock::time_point now = Clock::now();
       if (ended != seen) {
@@ -171,8 +174,6 @@ class RankRun {
       }
       std::this_thread::sleep_for(device_poll);
     }
-    transport_.poll();
-    moments_.write_times(device_, step_.events);
   }
 
   void perform(const Action& action) {
@@ -193,7 +194,7 @@ class RankRun {
       } else if (action.kind == ActionKind::unshard) {
         unshard(action, event, deadline(start, waiting_time_));
       } else if (action.kind == ActionKind::clip_gradients) {
-        clip(deadline(start, waiting_time_));
+        clip();
       } else {
         compute(action);
         stages_.add_host_copies(event);
@@ -222,13 +223,26 @@ class RankRun {
     if (asynchronous_) here().end = device_.compute().record();
   }
 
-  void clip(Clock::time_point until) {
+  // The one action for which a host waits within a step: its norm goes from host to host.
+  void clip() {
+    if (asynchronous_) here().begin = device_.compute().record();
     sums_.add_tied_of_this_rank();
     if (wire_) wire_->wait(after(Clock::now(), wire_->times().clipping()));
+    find_squares(stages_, lowered_);
+    if (asynchronous_) await_squares();
     traffic_.telling([&] {
-      step_.gradient_norm =
-          clip_gradients(stages_, lowered_, plan_.training.gradient_clipping, transport_.world(), until);
+      step_.gradient_norm = clip_gradients(stages_, lowered_, plan_.training.gradient_clipping, transport_.world(),
+                                           deadline(Clock::now(), waiting_time_));
     });
+    if (asynchronous_) here().end = device_.compute().record();
+  }
+
+  void await_squares() {
+    const Position clipping = position_;
+    here().end = device_.compute().record();
+    await_actions(static_cast<std::size_t>(clipping.action) + 1);
+    position_ = clipping;
+    moments_.go_on(static_cast<std::size_t>(clipping.action));
   }
 
   // Waits, as if at the place of the action that receives it, for what `action` needs.
@@ -281,13 +295,6 @@ class RankRun {
       default:
         throw RunError("", "this kind of action is not executed yet");
     }
-  }
-
-  // None for actions that neither take nor make boundary values.
-  [[nodiscard]] static std::optional<Channel> channel_of(const Action& action) {
-    if (action.kind == ActionKind::forward) return Channel::forward;
-    if (action.kind == ActionKind::input_gradient || action.kind == ActionKind::backward) return Channel::backward;
-    return std::nullopt;
   }
 
   // Value for the action's stage: none at the ends of the pipeline.

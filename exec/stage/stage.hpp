@@ -12,9 +12,9 @@
 #include "common/base/units.hpp"
 #include "common/schedule/schedule.hpp"
 #include "exec/host/host_copies.hpp"
-#include "exec/stage/primitives/exact_squares.hpp"
 #include "exec/stage/state_part.hpp"
 #include "exec/transport/transport.hpp"
+#include "kernels/exact_squares.hpp"
 
 namespace plumb::exec {
 
@@ -112,9 +112,11 @@ class Stage {
   [[nodiscard]] virtual std::int64_t updates() const { return 0; }
   virtual void resume_updates(std::int64_t /*made*/) {}
 
-  // Where gradients are clipped, when those of the step are complete: the squares of this rank's own elements, of
-  // copies of one rank alone. And scales all that the next optimizer_step takes.
-  virtual void add_squares(ExactSquares& /*sum*/) {}
+  // Where gradients are clipped, when those of the step are complete: finds the squares of this rank's own elements, of
+  // copies of one rank alone; on an asynchronous device `squares` has them once that has ended. And scales all that the
+  // next optimizer_step takes.
+  virtual void find_squares() {}
+  [[nodiscard]] virtual kernels::ExactSquares squares() const { return {}; }
   virtual void scale_gradients(double /*scale*/) {}
 
   // With several updates a step it applies the gradients of one update's microbatches and begins the next sum; weights

@@ -45,7 +45,8 @@ class TorchStage final : public Stage {
   [[nodiscard]] std::vector<StatePart> state_parts() override;
   [[nodiscard]] std::int64_t updates() const override { return optimizer_ ? optimizer_->steps() : 0; }
   void resume_updates(std::int64_t made) override;
-  void add_squares(ExactSquares& sum) override;
+  void find_squares() override;
+  [[nodiscard]] kernels::ExactSquares squares() const override;
   void scale_gradients(double scale) override;
   void optimizer_step() override;
   [[nodiscard]] HostCopies host_copies() const override { return host_copies_; }
@@ -61,8 +62,7 @@ class TorchStage final : public Stage {
   // Sums the two gradients of a table whose embedding and head both stand on this stage. The optimizer does it first; a
   // second call does nothing.
   void sum_tied_gradients();
-  // Of a whole model and its replica in the opposite direction: sums the gradients of both into both, as the ranks of
-  // two pipelines do (each end of them holds the embedding of one and the head of the other).
+  // Of a whole model and its replica in the opposite direction: sums the gradients of both into both.
   void sum_with_replica(TorchStage& replica);
   // Of the step that ended last, per microbatch.
   [[nodiscard]] const std::vector<double>& losses() const { return losses_; }
@@ -114,6 +114,7 @@ class TorchStage final : public Stage {
     std::vector<int> summands;  // positions in the tensor group
   };
   std::vector<Partial> partial_;    // of these, whose gradients are summed over ranks of the tensor group
+  at::Tensor squares_;              // of the own gradients, as Primitives has them, on their way to the host
   std::set<const Weight*> copies_;  // that a lower rank of the tensor group holds alike, where gradients are clipped
   WeightPtr tied_embedding_;        // each null unless its block stands here and the model is tied
   WeightPtr tied_head_;

@@ -1,6 +1,9 @@
 // What a stage adds to the norm of the whole gradient, and how it is scaled by it.
 #include <ATen/ATen.h>
 
+#include <cstring>
+
+#include "exec/stage/primitives/primitives.hpp"
 #include "exec/stage/torch_stage.hpp"
 
 namespace plumb::exec {
@@ -15,16 +18,27 @@ void TorchStage::find_copies(const Block& block, int number) {
 }
 
 // Of data-parallel copies the first one's ranks, of a tied table's two ends the embedding's.
-void TorchStage::add_squares(ExactSquares& sum) {
+void TorchStage::find_squares() {
   sum_tied_gradients();
   sum_partial_gradients();
+  squares_ = at::Tensor();
   if (settings_.share.index / settings_.states.count > 0) return;
+  std::vector<at::Tensor> own;
   for (const WeightPtr& weight : trained_) {
     const bool of_other_end = weight == tied_head_ && !tied_embedding_;
     if (of_other_end || copies_.contains(weight.get())) continue;
-    const at::Tensor own = own_gradient_of(*weight, settings_.states);
-    sum.add({own.const_data_ptr<float>(), static_cast<std::size_t>(own.numel())});
+    own.push_back(own_gradient_of(*weight, settings_.states));
   }
+  if (own.empty()) return;
+  const at::Tensor found = primitives_for(own.front()).exact_squares(own);
+  squares_ = at::empty_like(found, found.options().device(at::kCPU).pinned_memory(!found.is_cpu()));
+  squares_.copy_(found, /*non_blocking=*/true);
+}
+
+kernels::ExactSquares TorchStage::squares() const {
+  kernels::ExactSquares::Numbers numbers{};
+  if (squares_.defined()) std::memcpy(numbers.data(), squares_.const_data_ptr(), sizeof(numbers));
+  return kernels::ExactSquares::from_numbers(numbers);
 }
 
 void TorchStage::scale_gradients(double scale) {

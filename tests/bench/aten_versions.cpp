@@ -93,6 +93,13 @@ Run adamw() {
   };
 }
 
+// As torch.nn.utils.clip_grad_norm_ finds it.
+Run gradient_norm() {
+  Tensors gradients;
+  for (int i = 0; i < 40; ++i) gradients.push_back(made({5'000'000}, at::kFloat));
+  return [=] { (void)at::linalg_vector_norm(at::stack(at::_foreach_norm(gradients))); };
+}
+
 Run lora(const Sizes& n, std::int64_t rank, const std::string& which) {
   const at::Tensor x = made({n.tokens, n.hidden}), factor = made({rank, n.hidden}), z = made({n.tokens, rank});
   if (which == "project") return [=] { (void)at::mm(x, factor.t()); };
@@ -155,6 +162,7 @@ std::map<std::string, std::function<Run(const Sizes&)>> versions() {
          return backward_of(unpermuted(m), {m.rows, m.share});
        }},
       {"AdamW, 40 tensors", [](const Sizes&) { return adamw(); }},
+      {"exact sum of squares, 40 tensors", [](const Sizes&) { return gradient_norm(); }},
       {"gated delta rule forward",
        [](const Sizes& n) -> Run {
          const exec::DeltaInput input = delta_input(n);

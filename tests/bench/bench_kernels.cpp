@@ -12,6 +12,7 @@
 
 #include "kernels/adamw.hpp"
 #include "kernels/device/cuda_check.hpp"
+#include "kernels/exact_squares.hpp"
 #include "kernels/gated_delta/gated_delta.hpp"
 #include "kernels/lora.hpp"
 #include "kernels/moe.hpp"
@@ -215,6 +216,15 @@ void optimizer() {
                        .copy = halves(size)});
   }
   report("AdamW, 40 tensors", 30.0 * 40 * size, 0, [&] { adamw({}, Type::bf16, tensors, {}); });
+  std::vector<SquaresTensor> gradients;
+  for (int i = 0; i < 40; ++i) {
+    gradients.push_back({.values = static_cast<const float*>(halves(2 * size)), .size = size});
+  }
+  const auto words = [](std::int64_t count) { return static_cast<std::uint64_t*>(memory(8 * count)); };
+  std::uint64_t* const workspace = words(exact_squares_workspace());
+  std::uint64_t* const numbers = words(std::tuple_size_v<ExactSquares::Numbers>);
+  report("exact sum of squares, 40 tensors", 4.0 * 40 * size, 0,
+         [&] { exact_squares(gradients, workspace, numbers, {}); });
 }
 
 void adapters() {

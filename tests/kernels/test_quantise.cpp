@@ -12,8 +12,8 @@ using namespace plumb::test;
 namespace {
 
 // One element; one too few and too many for a block; several blocks of the grid.
-const std::vector<QuantiseShape> shapes = {{1, 32, 8},    {31, 32, 4},    {33, 32, 8},     {127, 64, 4},
-                                           {128, 128, 8}, {1000, 256, 4}, {20011, 512, 8}, {13000, 128, 4}};
+const std::vector<QuantiseShape> quantised_shapes = {{1, 32, 8},    {31, 32, 4},    {33, 32, 8},     {127, 64, 4},
+                                                     {128, 128, 8}, {1000, 256, 4}, {20011, 512, 8}, {13000, 128, 4}};
 
 struct Quantised {
   Bytes values;
@@ -49,7 +49,7 @@ std::size_t words(std::size_t bytes) { return (bytes + 3) / 4; }
 }  // namespace
 
 TEST_CASE("A quantised number is at most half a step off, and the largest is exact but for rounding") {
-  for (const QuantiseShape& shape : shapes) {
+  for (const QuantiseShape& shape : quantised_shapes) {
     const Numbers x = numbers_for(shape, Type::fp32);
     const Quantised q = by_reference(shape, x);
     const Numbers back = dequantised(shape, q);
@@ -68,7 +68,7 @@ TEST_CASE("Ties go to the even step") {
 TEST_CASE("The quantising kernel has the bits of its reference") {
   need_device();
   for (const Type type : all_types) {
-    for (const QuantiseShape& shape : shapes) {
+    for (const QuantiseShape& shape : quantised_shapes) {
       INFO(shape.count << " in blocks of " << shape.block << ", " << shape.bits << " bits");
       Numbers x = numbers_for(shape, type);
       if (x.size() > 900) {
@@ -104,7 +104,7 @@ TEST_CASE("A block with a number that is not finite comes back as NaN, the other
 TEST_CASE("The sum of quantised pieces is as near to fp64 as its type allows") {
   need_device();
   for (const Type type : all_types) {
-    for (const QuantiseShape& shape : shapes) {
+    for (const QuantiseShape& shape : quantised_shapes) {
       constexpr int pieces = 5;
       INFO(shape.count << " in blocks of " << shape.block << ", " << shape.bits << " bits");
       Quantised all;

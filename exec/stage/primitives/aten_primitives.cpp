@@ -1,10 +1,13 @@
 // The stages' functions in LibTorch's operations, for every device and type.
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "exec/stage/primitives/kernel_table.hpp"
 #include "exec/stage/primitives/primitives.hpp"
 #include "exec/stage/primitives/weight_optimizer.hpp"
 #include "exec/stage/primitives/weights.hpp"
+#include "kernels/exact_squares.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -146,6 +149,19 @@ void adamw(const AdamW& settings, std::int64_t step, std::span<const AdamWState>
   }
 }
 
+// Where there is no kernel, on the host.
+at::Tensor exact_squares(std::span<const at::Tensor> tensors) {
+  kernels::ExactSquares sum;
+  for (const at::Tensor& tensor : tensors) {
+    const at::Tensor here = tensor.cpu();
+    sum.add({here.const_data_ptr<float>(), static_cast<std::size_t>(here.numel())});
+  }
+  const kernels::ExactSquares::Numbers found = sum.numbers();
+  at::Tensor numbers = at::empty({static_cast<std::int64_t>(found.size())}, at::kLong);
+  std::ranges::copy(found, static_cast<std::uint64_t*>(numbers.mutable_data_ptr()));
+  return numbers.to(tensors.front().device());
+}
+
 }  // namespace
 
 const Primitives& aten_primitives() {
@@ -164,7 +180,8 @@ const Primitives& aten_primitives() {
                               .lora = lora,
                               .lora_backward = lora_backward,
                               .lora_add_to_a = lora_add_to_a,
-                              .adamw = adamw};
+                              .adamw = adamw,
+                              .exact_squares = exact_squares};
   return all;
 }
 

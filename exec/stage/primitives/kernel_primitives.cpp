@@ -272,6 +272,19 @@ void adamw(const AdamW& settings, std::int64_t step, std::span<const AdamWState>
                            copies, tensors, current_stream(any));
 }
 
+at::Tensor exact_squares(std::span<const at::Tensor> tensors) {
+  const at::Tensor& any = tensors.front();
+  const KernelTable& table = *kernel_table(any);
+  std::vector<kernels::SquaresTensor> given;
+  for (const at::Tensor& tensor : tensors) given.push_back({.values = floats_in(tensor), .size = tensor.numel()});
+  const auto words = any.options().dtype(at::kLong);
+  const at::Tensor workspace = at::empty({table.exact_squares_workspace()}, words);
+  at::Tensor numbers = at::empty({std::tuple_size_v<kernels::ExactSquares::Numbers>}, words);
+  table.exact_squares(given, static_cast<std::uint64_t*>(out(workspace)), static_cast<std::uint64_t*>(out(numbers)),
+                      current_stream(any));
+  return numbers;
+}
+
 }  // namespace
 
 const Primitives& kernel_primitives() {
@@ -290,7 +303,8 @@ const Primitives& kernel_primitives() {
                               .lora = lora,
                               .lora_backward = lora_backward,
                               .lora_add_to_a = lora_add_to_a,
-                              .adamw = adamw};
+                              .adamw = adamw,
+                              .exact_squares = exact_squares};
   return all;
 }
 

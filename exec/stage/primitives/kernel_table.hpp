@@ -6,6 +6,7 @@
 #include "kernels/adamw.hpp"
 #include "kernels/device/cuda_check.hpp"
 #include "kernels/device/types.hpp"
+#include "kernels/exact_squares.hpp"
 #include "kernels/gated_delta/gated_delta.hpp"
 #include "kernels/lora.hpp"
 #include "kernels/moe.hpp"
@@ -40,6 +41,8 @@ struct KernelTable {
   decltype(&kernels::gated_delta_workspace) gated_delta_workspace = nullptr;
   decltype(&kernels::gated_delta_backward) gated_delta_backward = nullptr;
   decltype(&kernels::adamw) adamw = nullptr;
+  decltype(&kernels::exact_squares_workspace) exact_squares_workspace = nullptr;
+  decltype(&kernels::exact_squares) exact_squares = nullptr;
   decltype(&kernels::compute_capability) compute_capability = nullptr;
 };
 
@@ -70,6 +73,8 @@ struct KernelTable {
       .gated_delta_workspace = &k::gated_delta_workspace,
       .gated_delta_backward = &k::gated_delta_backward,
       .adamw = &k::adamw,
+      .exact_squares_workspace = &k::exact_squares_workspace,
+      .exact_squares = &k::exact_squares,
       .compute_capability = &k::compute_capability,
   };
 }

@@ -98,6 +98,9 @@ struct Primitives {
 
   // Changes master, moments and copy.
   void (*adamw)(const AdamW& settings, std::int64_t step, std::span<const AdamWState> states);
+  // Of all values of fp32 tensors of one device, contiguous each: there, int64 with the bits of
+  // kernels::ExactSquares::Numbers.
+  at::Tensor (*exact_squares)(std::span<const at::Tensor> tensors);
 };
 
 // The one place that decides: ours where x's device has a table of kernels (exec/stage/primitives/kernel_table.hpp) and

@@ -113,8 +113,7 @@ class Calls {
     const bool sums_gradients = plan_.layout.data.degree > 1;
     GroupCalls once = sums_of_partial(stage);
     if (sums_gradients) add_reduction(stage, blocks, once);
-    if (!once.empty())
-      calls[{sums_gradients ? ActionKind::reduce_gradient : ActionKind::optimizer_step, stage}] = std::move(once);
+    if (!once.empty()) append(once, calls[completing(stage)]);
     if (state_shards(plan_.layout) > 1) add_unshard(stage, blocks, calls);
   }
 
@@ -138,6 +137,14 @@ class Calls {
     return {static_cast<std::int64_t>(weight.elements * sizeof(float))};
   }
 
+  // What completes a stage's gradients: CLIP of a rank those of all its stages, in their order.
+  [[nodiscard]] CallKey completing(int stage) const {
+    if (plan_.layout.data.degree > 1) return {ActionKind::reduce_gradient, stage};
+    if (plan_.training.gradient_clipping == 0) return {ActionKind::optimizer_step, stage};
+    const Action clip = clip_of(plan_.schedule, plan_.schedule.rank_of_stage.at(static_cast<std::size_t>(stage)));
+    return {clip.kind, clip.stage};
+  }
+
   [[nodiscard]] GroupCall sum_of_gradients() const {
     return {.of = data_, .kind = sum_of_data_, .what = "sum of the gradients of "};
   }
@@ -156,7 +163,9 @@ class Calls {
     if (division) {
       const BlockMoves moves = block_moves("block " + std::to_string(block), division->placed(), position_);
       for (std::size_t phase = 0; phase < calls.moves.size(); ++phase) {
-        for (const PlacedMove* const move : moves.by_phase[phase]) add_move(*move, moves.block, calls.moves[phase]);
+        for (const PlacedMove* const move : moves.by_phase[phase]) {
+          add_move(division->placed(), *move, moves.block, calls.moves[phase]);
+        }
       }
     }
     return calls;
@@ -247,12 +256,15 @@ class Calls {
                calls[{ActionKind::unshard, stage}]);
   }
 
-  void add_move(const PlacedMove& placed, const std::string& block, GroupCalls& calls) const {
-    const Move& move = placed.move;
-    GroupCall call{.of = tensor_, .kind = *move.collective, .what = describe(placed) + ", " + block};
+  void add_move(const PlacedBlock& placed, const PlacedMove& each, const std::string& block, GroupCalls& calls) const {
+    const Move& move = each.move;
+    GroupCall call{.of = among(group(placed.mesh, position_, move.over)),
+                   .kind = *move.collective,
+                   .what = describe(each) + ", " + block};
     const bool scattered = call.kind == Collective::reduce_scatter;
     call.count = static_cast<std::size_t>(scattered ? move.elements_to : move.elements_from);
-    if (placed.role != Role::statistics) return calls.push_back(std::make_shared<GroupCall>(std::move(call)));
+    const bool of_loss = each.role == Role::statistics && site_of(placed, each.site).kind == OperationKind::loss;
+    if (!of_loss) return calls.push_back(std::make_shared<GroupCall>(std::move(call)));
     // First the largest of each row, then the sums that are less that.
     call.count /= values_of_a_row;
     call.reduction = Reduction::maximum;
@@ -276,14 +288,18 @@ class Calls {
   void add_sum(const Division& division, const Parameter& parameter, GroupCalls& sums) const {
     const std::vector<int> summands = division.summands(parameter.name);
     if (summands.empty()) return;
-    GroupCall call{.of = tensor_,
-                   .count = static_cast<std::size_t>(elements_of_shape(division.local_shape(parameter))),
-                   .what = "sum of the gradient of " + parameter.name};
-    if (summands.size() < tensor_.ranks.size()) {
-      call.of = {.use = CommunicatorUse::tensor_part, .ranks = {}};
-      for (const int at : summands) call.of.ranks.push_back(tensor_.ranks.at(static_cast<std::size_t>(at)));
-    }
-    sums.push_back(std::make_shared<GroupCall>(std::move(call)));
+    sums.push_back(std::make_shared<GroupCall>(
+        GroupCall{.of = among(summands),
+                  .count = static_cast<std::size_t>(elements_of_shape(division.local_shape(parameter))),
+                  .what = "sum of the gradient of " + parameter.name}));
+  }
+
+  // The ranks at these positions of the tensor group.
+  [[nodiscard]] CommunicatorSpec among(const std::vector<int>& positions) const {
+    if (positions.size() == tensor_.ranks.size()) return tensor_;
+    CommunicatorSpec part{.use = CommunicatorUse::tensor_part, .ranks = {}};
+    for (const int at : positions) part.ranks.push_back(tensor_.ranks.at(static_cast<std::size_t>(at)));
+    return part;
   }
 
   const Plan& plan_;
@@ -326,11 +342,14 @@ std::vector<std::vector<int>> tensor_parts(const Plan& plan) {
   const TensorLayout& tensor = plan.layout.tensor;
   for (int block = 0; tensor.degree > 1 && block <= head_block(plan.model); ++block) {
     const Division division(plan.model, block, tensor, plan.training);
-    for (const PlacedWeight& weight : division.placed().weights) {
-      if (is_empty(weight.gradient_partial)) continue;
+    const PlacedBlock& placed = division.placed();
+    std::vector<Axes> over;
+    for (const PlacedWeight& weight : placed.weights) over.push_back(weight.gradient_partial);
+    for (const PlacedMove& each : placed.moves) over.push_back(each.move.over);
+    for (const Axes axes : over) {
       for (int position = 0; position < tensor.degree; ++position) {
-        std::vector<int> part = group(division.placed().mesh, position, weight.gradient_partial);
-        if (static_cast<int>(part.size()) < tensor.degree) parts.insert(std::move(part));
+        std::vector<int> part = group(placed.mesh, position, axes);
+        if (part.size() > 1 && static_cast<int>(part.size()) < tensor.degree) parts.insert(std::move(part));
       }
     }
   }

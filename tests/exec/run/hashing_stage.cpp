@@ -149,6 +149,20 @@ void HashingStage::weight_gradient(int microbatch) {
   complete_ = nullptr;
 }
 
+void HashingStage::find_squares() {
+  const std::size_t count = gradient_values + (tied_ && is_first() ? tied_values : 0);
+  put_([found = squares_, from = floats_of(gradient_), count] {
+    *found = {};
+    found->add({from, count});
+  });
+}
+
+void HashingStage::scale_gradients(double scale) {
+  put_([values = floats_of(gradient_), factor = static_cast<float>(scale)] {
+    for (std::size_t i = 0; i < gradient_values; ++i) values[i] *= factor;
+  });
+}
+
 void HashingStage::optimizer_step() {
   put_([applied = applied_, from = floats_of(gradient_)] { applied->assign(from, from + gradient_values); });
 }

@@ -56,6 +56,10 @@ class HashingStage final : public Stage {
   [[nodiscard]] std::vector<DeviceFloats> gradients() override;
   [[nodiscard]] DeviceFloats tied_gradient() override;
   [[nodiscard]] std::vector<StoredWeight> stored_weights() override { return {}; }
+  // All of its gradients, the tied table's on the first stage.
+  void find_squares() override;
+  [[nodiscard]] kernels::ExactSquares squares() const override { return *squares_; }
+  void scale_gradients(double scale) override;
   // Notes down what it would apply.
   void optimizer_step() override;
   void end_step() override;
@@ -80,6 +84,7 @@ class HashingStage final : public Stage {
   std::map<int, std::pair<Payload, Payload>> weight_work_;  // gradient and kept, from I until W
   std::function<void(DeviceFloats)> complete_;
   bool reported_ = false;  // in this step
+  std::shared_ptr<kernels::ExactSquares> squares_ = std::make_shared<kernels::ExactSquares>();
   std::shared_ptr<std::vector<float>> applied_ = std::make_shared<std::vector<float>>();
 };
 

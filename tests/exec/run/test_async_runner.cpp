@@ -1,5 +1,7 @@
 // The runner on an asynchronous device and the local transport between such: every schedule, with plain loops as
 // oracle.
+#include <algorithm>
+#include <cmath>
 #include <mutex>
 
 #include "exec/device/host_device.hpp"
@@ -157,6 +159,40 @@ TEST_CASE("and so does the host, over the transport that hands over pointers") {
       }));
       CHECK(loss_of(of, logs) == test::expected_step(stages(of.lowered), of.lowered.microbatches).loss);
     }
+  }
+}
+
+TEST_CASE("the norm is that of complete gradients, by bits on every rank, and what is applied is scaled by it") {
+  const auto* const name = GENERATE("1f1b", "interleaved-1f1b", "zb-h1", "dualpipe");
+  constexpr double limit = 8;
+  Case of = case_of(find_schedule(name), 4);
+  of.plan.training.gradient_clipping = limit;
+  of.lowered = lower(of.plan.schedule, {.optimizer = true, .clips_gradients = true, .tied_embeddings = of.tied});
+  const test::Expected expected = test::expected_step(stages(of.lowered), of.lowered.microbatches);
+  double squares = 0;  // of whole numbers: exact
+  const auto add = [&](float value) { squares += static_cast<double>(value) * value; };
+  for (const auto& gradient : expected.gradients) std::ranges::for_each(gradient, add);
+  std::ranges::for_each(expected.tied, add);
+  const auto scale = static_cast<float>(limit / (std::sqrt(squares) + 1e-6));
+  REQUIRE(scale < 0.5F);
+  for (const Speeds& speeds : {slow_copies, slow_compute}) {
+    const auto devices = devices_of(4, speeds);
+    run_on_threads(make_local_device_transports(pointers(devices)), [&](Transport& transport) {
+      AsyncDevice& device = *devices[static_cast<std::size_t>(transport.rank())];
+      const auto made = stages_of(of, transport.rank(), device,
+                                  [&](std::function<void()> work) { device.compute().run(std::move(work)); });
+      const RankLog log = run_rank(of.plan, of.lowered, transport, made, {.steps = 2, .device = &device});
+      for (const RankStep& step : log.steps) {
+        if (step.gradient_norm != std::sqrt(squares)) throw RunError("", "another norm");
+      }
+      for (std::size_t slot = 0; slot < made.size(); ++slot) {
+        if (!made[slot]) continue;
+        std::vector<float> wanted = expected.gradients[slot % expected.gradients.size()];
+        for (float& value : wanted) value *= scale;
+        if (dynamic_cast<test::HashingStage&>(*made[slot]).applied() != wanted) throw RunError("", "another update");
+      }
+      transport.barrier(Clock::now() + std::chrono::seconds(60));
+    });
   }
 }
 

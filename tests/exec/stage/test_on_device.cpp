@@ -82,6 +82,18 @@ TEST_CASE("Every schedule trains on a GPU like a single device, by bits") {
   }
 }
 
+TEST_CASE("And so it does where gradients are clipped") {
+  if (skipped()) return;
+  for (const char* const name : {"1f1b", "interleaved-1f1b", "zb-h1", "dualpipe"}) {
+    Plan plan = test::hybrid_plan(find_schedule(name), 4);
+    plan.training.gradient_clipping = 0.01;  // far below the norm
+    INFO(plan.name);
+    const CheckResult result = checked(plan);
+    INFO(result.problem);
+    CHECK(result.bitwise_equal);
+  }
+}
+
 TEST_CASE("Tied tables, evictions, experts and bf16 do so too") {
   if (skipped()) return;
   for (const char* const name : {"1f1b", "bpipe", "zb-v", "dualpipe"}) {
@@ -154,6 +166,13 @@ TEST_CASE(
     plans.push_back(tiny_plan({.ranks = 1, .data = 2, .more_of_data = more}));
   }
   plans.push_back(tiny_plan({.ranks = 1, .data = 4, .more_of_data = ", sharding: {kind: hsdp, shard: 2}"}));
+  // Clipped far below the norms of their gradients.
+  const std::string clipping = ", gradient_clipping: 0.01";
+  plans.push_back(tiny_plan({.schedule = "zb-h1", .tied = true, .more_of_training = clipping}));
+  plans.push_back(tiny_plan({.ranks = 1, .more_of_training = clipping, .data = 2, .more_of_data = ", sharding: fsdp"}));
+  plans.push_back(tiny_plan({.ranks = 1, .more_of_training = clipping, .tensor = 2, .sequence_parallel = true}));
+  plans.push_back(
+      test::training_plan({.model = test::gpt2(2, false), .tensor = 4, .kind = TensorKind::two_d, .microbatch = 4}));
   for (const bool by_tokens : {false, true}) {  // two ranks that share out each layer
     Plan& plan = plans.emplace_back(tiny_plan({.ranks = 1}));
     plan.layout.tensor = {.degree = 2, .sequence_parallel = by_tokens};

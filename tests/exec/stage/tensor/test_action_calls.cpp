@@ -51,6 +51,8 @@ struct Case {
   int tensor;
   bool sequence_parallel;
   int data;
+  TensorKind kind = TensorKind::one_d;
+  int depth = 1;
 };
 
 Plan plan_of(const Model& model, const Case& of) {
@@ -61,11 +63,40 @@ Plan plan_of(const Model& model, const Case& of) {
                               .microbatches = 4,
                               .data = of.data,
                               .tensor = of.tensor,
-                              .sequence_parallel = of.sequence_parallel});
+                              .sequence_parallel = of.sequence_parallel,
+                              .kind = of.kind,
+                              .depth = of.depth,
+                              .microbatch = of.kind == TensorKind::one_d ? 2 : 4});
 }
 
 const std::vector<Case> cases{{"1f1b", 1, 2, false, 1},  {"zb-h1", 1, 4, true, 1}, {"1f1b", 2, 2, true, 2},
                               {"zb-h1", 2, 2, false, 2}, {"1f1b", 1, 1, false, 4}, {"interleaved-1f1b", 2, 2, true, 2}};
+const std::vector<Case> grids{{"1f1b", 1, 4, false, 1, TensorKind::two_d},
+                              {"zb-h1", 2, 4, false, 2, TensorKind::two_d},
+                              {"1f1b", 2, 8, false, 1, TensorKind::two_and_half_d, 2},
+                              {"zb-h1", 1, 8, false, 2, TensorKind::three_d}};
+std::vector<Case> all_cases() {
+  std::vector<Case> all = cases;
+  all.insert(all.end(), grids.begin(), grids.end());
+  return all;
+}
+// How many heads of keys these have: a grid's rows or columns divide them.
+std::vector<int> key_heads(const Case& of) {
+  return of.kind == TensorKind::one_d ? std::vector<int>{1, 4} : std::vector<int>{4};
+}
+
+// All communicators of a rank's calls are made before the run.
+void require_declared(const Plan& plan) {
+  const auto declared = plan_communicators(lowered_schedule(plan), plan.layout, tensor_parts(plan));
+  for (int rank = 0; rank < ranks(plan.layout); ++rank) {
+    for (const auto& [action, calls] : calls_of_rank(plan, rank)) {
+      for (const auto& call : calls) {
+        CHECK(std::ranges::find(declared, call->of) != declared.end());
+        CHECK(std::ranges::find(call->of.ranks, rank) != call->of.ranks.end());
+      }
+    }
+  }
+}
 
 }  // namespace
 
@@ -108,9 +139,9 @@ TEST_CASE("a layer's calls are its moves in their order, of the sizes that each 
 
 TEST_CASE(
     "what a rank's actions make brings it the bytes that the plan's programs say, once a step and with each action") {
-  for (const Case& of : cases) {
+  for (const Case& of : all_cases()) {
     if (of.tensor == 1) continue;
-    for (const int kv_heads : {1, 4}) {
+    for (const int kv_heads : key_heads(of)) {
       const Plan plan = plan_of(of_heads(test::llama(4), kv_heads), of);
       INFO(plan.name << ", " << describe(plan.layout) << ", " << kv_heads);
       const std::vector<StageMoves> moves = tensor_moves(plan, {});
@@ -136,8 +167,8 @@ TEST_CASE(
 }
 
 TEST_CASE("the collectives of real plans cannot deadlock among their messages") {
-  for (const Case& of : cases) {
-    const Plan plan = plan_of(of_heads(test::llama(4), 1), of);
+  for (const Case& of : all_cases()) {
+    const Plan plan = plan_of(of_heads(test::llama(4), key_heads(of).front()), of);
     INFO(plan.name << ", " << describe(plan.layout));
     const Schedule lowered = lowered_schedule(plan);
     std::vector<RankCalls> calls;
@@ -384,15 +415,30 @@ TEST_CASE("ranks that have one head of keys are parts of their group, and have a
   CHECK(parts(1, 2).empty());  // the whole group
   CHECK(parts(4, 1).empty());
   const Plan plan = plan_of(of_heads(test::llama(1), 2), {"1f1b", 1, 4, false, 1});
-  const auto declared = plan_communicators(lowered_schedule(plan), plan.layout, tensor_parts(plan));
-  for (int rank = 0; rank < 4; ++rank) {
-    for (const auto& [action, calls] : calls_of_rank(plan, rank)) {
-      for (const auto& call : calls) {
-        CHECK(std::ranges::find(declared, call->of) != declared.end());
-        CHECK(std::ranges::find(call->of.ranks, rank) != call->of.ranks.end());
-      }
-    }
+  require_declared(plan);
+}
+
+TEST_CASE("rows, columns and layers of a grid have communicators") {
+  for (const Case& of : grids) {
+    const Plan plan = plan_of(of_heads(test::llama(4), 4), of);
+    CHECK(std::ranges::count(tensor_parts(plan), 2U, &std::vector<int>::size) == (of.tensor == 4 ? 4 : 12));
+    require_declared(plan);
   }
+}
+
+TEST_CASE("where gradients are clipped all that a rank's stages sum once comes before, in the order of the stages") {
+  Plan plan = plan_of(of_heads(test::llama(4), 1), {"interleaved-1f1b", 2, 2, true, 1});
+  const auto once = [&](ActionKind kind, int stage) {
+    const RankCalls calls = calls_of_rank(plan, 1);
+    return said(calls_of(calls, {kind, stage}));
+  };
+  std::vector<std::string> of_steps = once(ActionKind::optimizer_step, 0);
+  const std::vector<std::string> of_last = once(ActionKind::optimizer_step, 2);
+  REQUIRE(std::min(of_steps.size(), of_last.size()) > 0);
+  of_steps.insert(of_steps.end(), of_last.begin(), of_last.end());
+  plan.training.gradient_clipping = 1;
+  CHECK(once(ActionKind::clip_gradients, 0) == of_steps);
+  CHECK(once(ActionKind::optimizer_step, 0).empty());
 }
 
 TEST_CASE("stages that move nothing make only the sums of their gradients with other data") {

@@ -1,12 +1,11 @@
-#include "exec/stage/primitives/exact_squares.hpp"
+#include "kernels/exact_squares.hpp"
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstring>
 #include <limits>
 
-namespace plumb::exec {
+namespace plumb::kernels {
 namespace {
 
 constexpr unsigned digit_bits = 32;
@@ -83,18 +82,19 @@ double ExactSquares::sum() const {
   return std::ldexp(static_cast<double>(head), exponent + unit_exponent);
 }
 
-ExactSquares::Bytes ExactSquares::to_bytes() const {
-  Bytes bytes;
-  std::memcpy(bytes.data(), digits_.data(), sizeof(digits_));
-  std::memcpy(bytes.data() + sizeof(digits_), &not_finite_, sizeof(not_finite_));
-  return bytes;
-}
-
-ExactSquares ExactSquares::from_bytes(const Bytes& bytes) {
-  ExactSquares made;
-  std::memcpy(made.digits_.data(), bytes.data(), sizeof(made.digits_));
-  std::memcpy(&made.not_finite_, bytes.data() + sizeof(made.digits_), sizeof(made.not_finite_));
+ExactSquares::Numbers ExactSquares::numbers() const {
+  Numbers made;
+  std::ranges::copy(digits_, made.begin());
+  made.back() = not_finite_;
   return made;
 }
 
-}  // namespace plumb::exec
+ExactSquares ExactSquares::from_numbers(const Numbers& numbers) {
+  ExactSquares made;
+  std::copy_n(numbers.begin(), digits, made.digits_.begin());
+  made.not_finite_ = numbers.back() == 0 ? 0 : 1;
+  made.carry();
+  return made;
+}
+
+}  // namespace plumb::kernels
