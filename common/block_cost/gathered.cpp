@@ -14,6 +14,14 @@ std::int64_t larger_side(const PlacedMove& each) { return std::max(each.move.ele
 // Of an operand the smaller one counts with what is stored, or kept.
 std::int64_t both_sides(const PlacedMove& each) { return each.move.elements_from + each.move.elements_to; }
 
+// Logits in fp32 are what the loss keeps, and makes their gradient of: they count there. Narrower ones it copies.
+bool is_kept_by_loss(const PlacedBlock& placed, const PlacedMove& each, ElementType precision) {
+  if (precision != ElementType::fp32) return false;
+  return std::ranges::any_of(placed.sites, [&](const PlacedSite& site) {
+    return site.kind == OperationKind::loss && find_value(site, each.tensor) != nullptr;
+  });
+}
+
 bool gathers(const PlacedMove& each) { return each.role == Role::input || each.role == Role::weight; }
 
 // What I or W gathers again was let go behind F; so is a table, of which I reads nothing.
@@ -62,7 +70,8 @@ LargestMoment largest_moment(const std::vector<Operation>& operations, const std
     grown += Bytes{std::llround(kept[i].until_weight_gradient - kept[i].until_input_gradient)};
     for (const PlacedMove& each : placed.moves) {
       if (each.site != site_name(operations[i]) || !is_large(each)) continue;
-      const Bytes bytes{(gathers(each) ? larger_side(each) : both_sides(each)) * element};
+      const bool one_side = gathers(each) || is_kept_by_loss(placed, each, precision);
+      const Bytes bytes{(one_side ? larger_side(each) : both_sides(each)) * element};
       const bool stays = is_kept(placed, each);
       if (each.phase == Phase::forward && !stays) forward += bytes;
       if (each.phase == Phase::input_gradient) input_gradient += bytes;

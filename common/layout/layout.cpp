@@ -114,6 +114,11 @@ void require_consistent(const Layout& layout) {
                      "an asynchronous tensor layout gathers and scatters tokens, which this one does not divide",
                      "kind: 1d with sequence_parallel: true, or asynchronous: false");
   }
+  if (layout.tensor.reshard_after_forward && layout.tensor.kind != TensorKind::three_d) {
+    throw InputError("layout",
+                     "of a 3d tensor layout alone there is a choice of what forwards gather: 2d and 2.5d let go of it",
+                     "kind: 3d, or reshard_after_forward: false");
+  }
 }
 
 int ranks(const Layout& layout) {
@@ -246,7 +251,7 @@ std::vector<int> in_other_groups(const Layout& layout, int rank, int count) {
 std::string kind_and_depth(const TensorLayout& tensor) {
   if (!is_grid(tensor)) return tensor.asynchronous ? "·async" : "";
   const std::string depth = tensor.depth > 1 ? "·depth" + std::to_string(tensor.depth) : "";
-  return "·" + name_of(tensor.kind) + depth;
+  return "·" + name_of(tensor.kind) + depth + (tensor.reshard_after_forward ? "·reshard" : "");
 }
 
 std::string zero_plus_plus(const DataLayout& data) {

@@ -23,7 +23,8 @@ struct TensorLayout {
   TensorKind kind = TensorKind::one_d;
   int depth = 1;  // of 2.5D
   bool sequence_parallel = false;
-  bool asynchronous = false;  // of 1d with sequence parallelism: moves in pieces beside products (torchtitan)
+  bool asynchronous = false;           // of 1d with sequence parallelism: moves in pieces beside products (torchtitan)
+  bool reshard_after_forward = false;  // of 3d: what F has gathered is let go of, and gathered again by I and W
   bool operator==(const TensorLayout&) const = default;
 };
 
@@ -40,9 +41,8 @@ struct DataLayout {
   Sharding sharding = Sharding::none;
   int shard = 1;      // HSDP: ranks that share one copy
   int replicate = 1;  // HSDP: copies
-  // Of zero3, fsdp and hsdp: F, I or B, and R gather the weights of each block for themselves and let go of them behind
-  // it, as FSDP2 has it; else each stage gathers its own once a step, before its first F, and lets go of them when its
-  // optimizer has the gradients.
+  // Of zero3, fsdp and hsdp: F, I or B, and R gather each block's weights for themselves and let go of them behind it
+  // (FSDP2); else each stage gathers its own once a step, before its first F, until its optimizer has the gradients.
   bool reshard_after_forward = false;
   // Of weights that actions gather: of so many units ahead of the one at work, where the software overlaps. 0: each
   // unit gathers when it is its turn, and reduces before the next one does.

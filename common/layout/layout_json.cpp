@@ -15,6 +15,7 @@ static void fields(Archive& archive, TensorLayout& x) {
   archive("depth", x.depth);
   archive("sequence_parallel", x.sequence_parallel);
   archive("asynchronous", x.asynchronous);
+  archive.unless_usual("reshard_after_forward", x.reshard_after_forward);
 }
 
 template <class Archive>

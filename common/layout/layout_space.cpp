@@ -65,6 +65,17 @@ void append_orders(const LayoutSpace& space, Layout layout, std::vector<Layout>&
   }
 }
 
+// Whole sequences have no tokens to gather asynchronously: one layout.
+void append_1d(const LayoutSpace& space, TensorLayout tensor, std::vector<TensorLayout>& all) {
+  for (const bool by_tokens : space.sequence_parallel) {
+    tensor.sequence_parallel = by_tokens;
+    for (const bool asynchronous : by_tokens ? space.asynchronous : std::vector<bool>{false}) {
+      tensor.asynchronous = asynchronous;
+      all.push_back(tensor);
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<TensorLayout> tensor_layouts_of(const LayoutSpace& space, int degree) {
@@ -74,20 +85,22 @@ std::vector<TensorLayout> tensor_layouts_of(const LayoutSpace& space, int degree
   tensor.depth = 1;
   tensor.sequence_parallel = false;
   tensor.asynchronous = false;
+  tensor.reshard_after_forward = false;
   if (degree == 1) return {tensor};
   std::vector<TensorLayout> all;
   for (const TensorKind kind : space.kinds) {
     TensorLayout of_kind = tensor;
     of_kind.kind = kind;
     if (kind == TensorKind::one_d) {
-      for (const bool flag : space.sequence_parallel) {
-        of_kind.sequence_parallel = flag;
-        of_kind.asynchronous = flag && space.base.tensor.asynchronous;
-        all.push_back(of_kind);
-      }
+      append_1d(space, of_kind, all);
     } else if (kind == TensorKind::two_and_half_d) {
       for (const int depth : space.depths ? *space.depths : any_depths(degree)) {
         of_kind.depth = depth;
+        all.push_back(of_kind);
+      }
+    } else if (kind == TensorKind::three_d) {
+      for (const bool reshard : space.reshard_after_forward) {
+        of_kind.reshard_after_forward = reshard;
         all.push_back(of_kind);
       }
     } else {

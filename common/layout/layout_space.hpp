@@ -19,13 +19,15 @@ struct LayoutSpace {
   std::optional<std::vector<int>> data = {};
   std::vector<TensorKind> kinds = {TensorKind::one_d};
   std::optional<std::vector<int>> depths = {{1}};
-  std::vector<bool> sequence_parallel = {false};  // of 1d
+  std::vector<bool> sequence_parallel = {false};      // of 1d
+  std::vector<bool> asynchronous = {false};           // of 1d with sequence parallelism
+  std::vector<bool> reshard_after_forward = {false};  // of 3d
   std::optional<std::vector<std::array<MeshAxis, 5>>> orders = {};
 };
 
-// The tensor layouts of one degree: by kind, then depth or sequence parallelism, each in the order of the space. Also
-// those whose grid the degree does not make, so that whoever weighs them can say so (tensor_grid). Of a degree of one
-// there is one, 1d.
+// The tensor layouts of one degree: by kind, then depth, sequence parallelism and what is asynchronous, or what is
+// gathered again, each in the order of the space. Also those whose grid the degree does not make, so that whoever
+// weighs them can say so (tensor_grid). Of a degree of one there is one, 1d.
 [[nodiscard]] std::vector<TensorLayout> tensor_layouts_of(const LayoutSpace& space, int degree);
 
 // Every layout of the space whose degrees multiply to `ranks`, each once: by tensor degree, then pipeline, then data,

@@ -79,7 +79,8 @@ struct LayoutTable {
 [[nodiscard]] LayoutTable two_d(const Mesh& mesh, const std::vector<Site>& sites);
 // On a cube (arXiv 2105.14450, section 3.2): hidden by column and sequences by row and depth, where heads and widths
 // are, these by depth and sequences by row and column; a matrix [out, in] by both and the row.
-[[nodiscard]] LayoutTable three_d(const Mesh& mesh, const std::vector<Site>& sites);
+// What F gathers is kept for the backward, or, to `reshard`, gathered again there: M·K and K·N of a product once more.
+[[nodiscard]] LayoutTable three_d(const Mesh& mesh, const std::vector<Site>& sites, bool reshard = false);
 // Of a layout; the axes "data", "shard", "replicate", "inside", "across" and "expert" divide the sequences of all
 // values.
 [[nodiscard]] LayoutTable layout_table(const Mesh& mesh, const TensorLayout& tensor, const std::vector<Site>& sites);

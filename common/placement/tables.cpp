@@ -120,7 +120,7 @@ std::vector<DeclaredMove> declared_in_two_d(Axes rows, Axes columns) {
 }
 
 // Inputs are gathered along the axis that their tokens and not their features have, outputs along that of theirs.
-std::vector<DeclaredMove> declared_in_three_d(Axes rows, Axes columns, Axes depth) {
+std::vector<DeclaredMove> declared_in_three_d(Axes rows, Axes columns, Axes depth, bool reshard) {
   using enum Phase;
   std::vector<DeclaredMove> declared;
   for (const auto& [at, inputs, outputs] :
@@ -131,6 +131,9 @@ std::vector<DeclaredMove> declared_in_three_d(Axes rows, Axes columns, Axes dept
                                      {input_gradient, Role::input_gradient, at, Collective::reduce_scatter, inputs},
                                      {forward, Role::weight, at, Collective::all_gather, rows},
                                      {weight_gradient, Role::weight_gradient, at, Collective::reduce_scatter, rows}});
+    if (!reshard) continue;
+    declared.push_back({input_gradient, Role::weight, at, Collective::all_gather, rows});
+    declared.push_back({weight_gradient, Role::input, at, Collective::all_gather, inputs});
   }
   declared.insert(declared.end(),
                   {{weight_gradient, Role::output_gradient, At::lookup, Collective::all_gather, depth},
@@ -248,14 +251,14 @@ LayoutTable two_d(const Mesh& mesh, const std::vector<Site>& sites) {
   return table;
 }
 
-LayoutTable three_d(const Mesh& mesh, const std::vector<Site>& sites) {
+LayoutTable three_d(const Mesh& mesh, const std::vector<Site>& sites, bool reshard) {
   const By row = axes_of(mesh, {"tensor.row"});
   const By column = axes_of(mesh, {"tensor.column"});
   const By depth = axes_of(mesh, {"tensor.depth"});
   const By batch = joined(data_axes(mesh), row);
   const Placement inner = placement_of({.batch = joined(batch, column), .inner = depth});
   const Placement outer = placement_of({.batch = joined(batch, depth), .hidden = column});
-  LayoutTable table{.name = "3d", .keeps_gathered = true};
+  LayoutTable table{.name = reshard ? "3d, reshard" : "3d", .keeps_gathered = !reshard};
   place_values(table, sites, inner, outer);
   for (const Site& site : sites) {
     if (!multiplies(site)) {
@@ -272,7 +275,7 @@ LayoutTable three_d(const Mesh& mesh, const std::vector<Site>& sites) {
     if (crosses && find_split(compute, first) != nullptr) stored = with_split(stored, first, row);
     table.weights[weight.name] = stored;
   }
-  table.declared = declared_in_three_d(set_of(row), set_of(column), set_of(depth));
+  table.declared = declared_in_three_d(set_of(row), set_of(column), set_of(depth), reshard);
   return table;
 }
 
@@ -284,7 +287,7 @@ LayoutTable layout_table(const Mesh& mesh, const TensorLayout& tensor, const std
     case TensorKind::two_and_half_d:
       return two_d(mesh, sites);
     case TensorKind::three_d:
-      return three_d(mesh, sites);
+      return three_d(mesh, sites, tensor.reshard_after_forward);
   }
   return one_d(mesh, sites, divides_tokens(tensor));
 }

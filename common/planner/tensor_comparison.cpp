@@ -88,6 +88,8 @@ std::vector<TensorLayout> tensor_layouts_of(int degree) {
   space.kinds = {all_tensor_kinds.begin(), all_tensor_kinds.end()};
   space.depths.reset();
   space.sequence_parallel = {false, true};
+  space.asynchronous = {false, true};
+  space.reshard_after_forward = {false, true};
   std::vector<TensorLayout> all = tensor_layouts_of(space, degree);
   std::erase_if(all, [](const TensorLayout& tensor) { return is_grid(tensor) && !find_grid(tensor); });
   return all;

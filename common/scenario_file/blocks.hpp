@@ -77,7 +77,9 @@ struct TensorChoices {
   std::vector<TensorKind> kinds = {TensorKind::one_d};
   OpenDegrees depths = {};  // of 2.5d
   std::vector<bool> sequence_parallel = {false};
-  std::optional<YamlValue> place = {};  // of the degree
+  std::vector<bool> asynchronous = {false};
+  std::vector<bool> reshard_after_forward = {false};  // of 3d
+  std::optional<YamlValue> place = {};                // of the degree
   [[nodiscard]] bool open() const;
 };
 [[nodiscard]] TensorChoices read_tensor(const YamlValue& block);

@@ -273,7 +273,9 @@ std::vector<Layout> open_layouts(const YamlValue& place, const LayoutBlock& bloc
                     .data = degrees(block.data, block.layout.data.degree),
                     .kinds = block.tensor.kinds,
                     .depths = degrees(block.tensor.depths, block.layout.tensor.depth),
-                    .sequence_parallel = block.tensor.sequence_parallel};
+                    .sequence_parallel = block.tensor.sequence_parallel,
+                    .asynchronous = block.tensor.asynchronous,
+                    .reshard_after_forward = block.tensor.reshard_after_forward};
   if (!block.any_order) space.orders = {block.layout.order};
   // As in a layout that is settled: a pipeline that nobody mentions takes the ranks that are left.
   if (!block.pipeline_place) space.pipeline.reset();

@@ -1,4 +1,5 @@
-// `tensor` of a layout: degrees, kinds, depths and sequence parallelism, each of which may be left open.
+// `tensor` of a layout: degrees, kinds, depths, sequence parallelism and what is asynchronous, each of which may be
+// left open.
 #include <algorithm>
 
 #include "common/base/excerpt.hpp"
@@ -25,7 +26,7 @@ std::vector<TensorKind> read_kinds(const YamlValue& value) {
   return kinds;
 }
 
-std::vector<bool> read_sequence_parallel(const YamlValue& value) {
+std::vector<bool> read_flags(const YamlValue& value) {
   const auto given = auto_or_values(value);
   if (!given) return {true, false};
   std::vector<bool> flags;
@@ -33,8 +34,9 @@ std::vector<bool> read_sequence_parallel(const YamlValue& value) {
   return flags;
 }
 
-bool holds(const std::vector<TensorKind>& kinds, TensorKind kind) {
-  return std::ranges::find(kinds, kind) != kinds.end();
+template <class Value>
+bool holds(const std::vector<Value>& values, Value value) {
+  return std::ranges::find(values, value) != values.end();
 }
 
 void read_depth(const YamlValue& block, TensorChoices& choices) {
@@ -54,7 +56,7 @@ void require_grid_at(const YamlValue& block, const TensorChoices& choices) {
   const auto place = [&](const char* key) { return block.find(key).value_or(block); };
   const TensorLayout& tensor = choices.tensor;
   const bool grids_alone = !holds(choices.kinds, TensorKind::one_d);
-  if (grids_alone && std::ranges::find(choices.sequence_parallel, true) != choices.sequence_parallel.end()) {
+  if (grids_alone && holds(choices.sequence_parallel, true)) {
     place("sequence_parallel").fail("a " + grid_text(tensor) + " divides hidden states already", "kind: 1d");
   }
   const bool settled = !choices.degrees.open() && choices.kinds.size() == 1 && !choices.depths.open();
@@ -72,7 +74,8 @@ void require_grid_at(const YamlValue& block, const TensorChoices& choices) {
 }  // namespace
 
 bool TensorChoices::open() const {
-  return degrees.open() || kinds.size() > 1 || depths.open() || sequence_parallel.size() > 1;
+  return degrees.open() || kinds.size() > 1 || depths.open() || sequence_parallel.size() > 1 ||
+         asynchronous.size() > 1 || reshard_after_forward.size() > 1;
 }
 
 TensorChoices read_tensor(const YamlValue& block) {
@@ -83,7 +86,7 @@ TensorChoices read_tensor(const YamlValue& block) {
     return choices;
   }
   require_block(block, "tensor", "degree");
-  block.check_keys({"degree", "kind", "depth", "sequence_parallel", "asynchronous"});
+  block.check_keys({"degree", "kind", "depth", "sequence_parallel", "asynchronous", "reshard_after_forward"});
   TensorLayout& tensor = choices.tensor;
   if (const auto degree = block.find("degree")) {
     choices.degrees = read_degrees(*degree, tensor.degree);
@@ -93,7 +96,7 @@ TensorChoices read_tensor(const YamlValue& block) {
   tensor.kind = choices.kinds.front();
   read_depth(block, choices);
   if (const auto flag = block.find("sequence_parallel")) {
-    choices.sequence_parallel = read_sequence_parallel(*flag);
+    choices.sequence_parallel = read_flags(*flag);
     if (!choices.degrees.open() && tensor.degree == 1 && choices.sequence_parallel == std::vector{true}) {
       flag->fail("sequence parallelism gives each tensor rank a part of the tokens, and the tensor degree is 1",
                  "degree: 2 or more beside it, or sequence_parallel: false");
@@ -101,13 +104,22 @@ TensorChoices read_tensor(const YamlValue& block) {
   }
   tensor.sequence_parallel = choices.sequence_parallel.front();
   if (const auto flag = block.find("asynchronous")) {
-    tensor.asynchronous = flag->boolean();
-    const bool tokens =
-        choices.kinds == std::vector{TensorKind::one_d} && choices.sequence_parallel == std::vector{true};
-    if (tensor.asynchronous && !tokens) {
+    choices.asynchronous = read_flags(*flag);
+    tensor.asynchronous = choices.asynchronous.front();
+    // Of several layouts those are that divide tokens.
+    const bool divides_tokens = holds(choices.kinds, TensorKind::one_d) && holds(choices.sequence_parallel, true);
+    if (holds(choices.asynchronous, true) && !divides_tokens) {
       flag->fail("what is asynchronous are gathers and scatters of tokens, of kind 1d with sequence parallelism",
                  "sequence_parallel: true beside it, or asynchronous: false");
     }
+  }
+  if (const auto flag = block.find("reshard_after_forward")) {
+    choices.reshard_after_forward = read_flags(*flag);
+    if (holds(choices.reshard_after_forward, true) && !holds(choices.kinds, TensorKind::three_d)) {
+      flag->fail("of a 3d tensor layout alone there is a choice of what forwards gather: 2d and 2.5d let go of it",
+                 "kind: 3d, or without reshard_after_forward");
+    }
+    if (tensor.kind == TensorKind::three_d) tensor.reshard_after_forward = choices.reshard_after_forward.front();
   }
   require_grid_at(block, choices);
   return choices;

@@ -77,22 +77,23 @@ BlockCache::Key BlockCache::key_of(const Scenario& scenario, const Plan& plan, b
     if (group) along_axes.push_back(place_of(*group));
   }
   const Recompute& recompute = scenario.training.recompute;
-  return {data_key_of(scenario),
-          {layout.tensor.kind, layout.tensor.degree, layout.tensor.depth, along_axes},
-          state_shards(layout),
-          layout.tensor.sequence_parallel,
-          place_of(groups.all()),
-          static_cast<int>(layout.pipeline > 1),
-          scenario.training.microbatch,
-          recompute.mode,
-          recompute.layers,
-          scenario.software.exchange,
-          backward_is_split,
-          slices_of(plan),
-          static_cast<int>(stages(plan.schedule) > 1),
-          layout.tensor.asynchronous,
-          core_slowdown(layout, scenario.cluster.machine),
-          scenario.training.offload};
+  return {
+      data_key_of(scenario),
+      {layout.tensor.kind, layout.tensor.degree, layout.tensor.depth, layout.tensor.reshard_after_forward, along_axes},
+      state_shards(layout),
+      layout.tensor.sequence_parallel,
+      place_of(groups.all()),
+      static_cast<int>(layout.pipeline > 1),
+      scenario.training.microbatch,
+      recompute.mode,
+      recompute.layers,
+      scenario.software.exchange,
+      backward_is_split,
+      slices_of(plan),
+      static_cast<int>(stages(plan.schedule) > 1),
+      layout.tensor.asynchronous,
+      core_slowdown(layout, scenario.cluster.machine),
+      scenario.training.offload};
 }
 
 BlockRuns& BlockCache::runs(const Scenario& scenario, const Plan& plan, bool backward_is_split) {

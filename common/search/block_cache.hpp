@@ -49,8 +49,8 @@ class BlockCache {
   // where the ranks of each group stand.
   using Place = std::array<double, 6>;
   using DataKey = std::tuple<Sharding, int, bool, bool, int, int, bool, int, int, std::vector<Place>>;
-  // Kind, degree and depth, and where the groups along a grid's axes stand.
-  using TensorKey = std::tuple<TensorKind, int, int, std::vector<Place>>;
+  // Kind, degree and depth, what I and W gather again, and where the groups along a grid's axes stand.
+  using TensorKey = std::tuple<TensorKind, int, int, bool, std::vector<Place>>;
   using Key = std::tuple<DataKey, TensorKey, int, bool, Place, int, std::int64_t, RecomputeMode, int, PipelineExchange,
                          bool, std::vector<Slice>, int, bool, double, Offload>;
   [[nodiscard]] static Place place_of(const GroupPlacement& group);

@@ -14,6 +14,7 @@
 #include "common/base/program.hpp"
 #include "common/base/text.hpp"
 #include "common/timeline/trace/trace.hpp"
+#include "exec/check/error_ratios.hpp"
 #include "exec/checkpoint/step_log.hpp"
 #include "exec/commands/checkpoint_arguments.hpp"
 #include "exec/commands/commands.hpp"
@@ -154,6 +155,16 @@ Table step_table(const PlanRun& run, const SessionOptions& options) {
   return steps;
 }
 
+std::string check_lines(const CheckResult& check, const Plan& plan) {
+  if (!check.passed) return "check: FAILED: " + check.problem + '\n';
+  if (check.bitwise_equal) return "check: all losses and gradients equal the single device's bit by bit\n";
+  return fmt::format(
+      "check: passed, error ratio at most {:.3f} ({}), mean {:.3f}\n"
+      "  of a gradient: its error over that of one device in the same type, both against fp64; {} passes up to {}\n",
+      check.worst_error_ratio, check.worst_tensor, check.mean_error_ratio,
+      plan.layout.tensor.degree > 1 ? "the mean" : "each", most_error_ratio);
+}
+
 void print(const PlanRun& run, const SessionOptions& options) {
   const Layout& layout = run.plan.layout;
   const bool lanes = ranks(layout) > layout.pipeline;
@@ -178,16 +189,7 @@ void print(const PlanRun& run, const SessionOptions& options) {
     std::cout << fmt::format("the loss is no number since {}: {}\n", since, blamed_for_lost_loss(run.plan.training));
   }
   std::cout << clock_lines(run);
-  if (!run.check) return;
-  if (run.check->passed) {
-    std::cout << (run.check->bitwise_equal
-                      ? "check: all losses and gradients equal the single device's bit by bit\n"
-                      : fmt::format("check: passed, error ratio at most {:.3f} ({}), mean {:.3f}\n",
-                                    run.check->worst_error_ratio, run.check->worst_tensor,
-                                    run.check->mean_error_ratio));
-  } else {
-    std::cout << "check: FAILED: " << run.check->problem << '\n';
-  }
+  if (run.check) std::cout << check_lines(*run.check, run.plan);
 }
 
 void require_plan(const std::string& path) {

@@ -30,15 +30,21 @@ struct TensorCompareOptions {
 std::string name_of(const TensorLayout& tensor) {
   const std::string& kind = name_of(tensor.kind);
   if (tensor.kind == TensorKind::two_and_half_d) return fmt::format("{}, depth {}", kind, tensor.depth);
-  return kind + (tensor.sequence_parallel ? ", sp" : "");
+  return kind + (tensor.sequence_parallel ? ", sp" : "") + (tensor.asynchronous ? ", async" : "") +
+         (tensor.reshard_after_forward ? ", reshard" : "");
 }
 
 Bytes rounded(double bytes) { return {std::llround(bytes)}; }
 
 Json to_json(const ComparedTensor& row) {
-  Json object{{"kind", name_of(row.tensor.kind)}, {"degree", row.tensor.degree},
-              {"depth", row.tensor.depth},        {"sequence_parallel", row.tensor.sequence_parallel},
-              {"built", row.best.built},          {"reason", row.best.reason}};
+  Json object{{"kind", name_of(row.tensor.kind)},
+              {"degree", row.tensor.degree},
+              {"depth", row.tensor.depth},
+              {"sequence_parallel", row.tensor.sequence_parallel},
+              {"asynchronous", row.tensor.asynchronous},
+              {"reshard_after_forward", row.tensor.reshard_after_forward},
+              {"built", row.best.built},
+              {"reason", row.best.reason}};
   if (!row.best.hint.empty()) object["hint"] = row.best.hint;
   if (!row.best.built) return object;
   object["microbatch"] = row.best.choice.microbatch;

@@ -23,7 +23,8 @@ MODELS = ("gpt-1.3b", "gpt-6.7b", "gpt-39b", "gpt-175b")
 MACHINES = ("dgx-1-v100", "dgx-a100", "dgx-h100", "gb200-nvl72", "pcie-rtx4090")
 DEGREES = (4, 8, 16, 64)
 FOLDER = Path("scenarios/which-layout")
-OPEN = "layout: {pipeline: auto, data: auto, tensor: {degree: auto, kind: auto, sequence_parallel: auto}}"
+OPEN = ("layout: {pipeline: auto, data: auto, tensor: {degree: auto, kind: auto, sequence_parallel: auto, "
+        "asynchronous: auto}}")
 HEADER = ("| model | GPUs | fastest | step | beside it | why | all axes open |",
           "| --- | --: | --- | --: | --- | --- | --- |")
 
@@ -82,7 +83,7 @@ def is_grid(row):
 def name(row):
     if row["kind"] == "2.5d":
         return f"2.5d, depth {row['depth']}"
-    return row["kind"] + (", sp" if row["sequence_parallel"] else "")
+    return row["kind"] + (", sp" if row["sequence_parallel"] else "") + (", async" if row["asynchronous"] else "")
 
 
 def digits(number, unit):

@@ -140,15 +140,18 @@ TEST_CASE("a rank of a grid has its part of weights, gradients and states") {
   }
 }
 
-TEST_CASE("a rank of a grid keeps its part of a layer's activations, in 3d also what F gathered") {
+TEST_CASE(
+    "a rank of a grid keeps its part of a layer's activations, in 3d also what F gathered, unless it is let go of") {
   std::mt19937 random(6);
   const auto kept = [](const Shapes& shapes, const TensorLayout& tensor) {
     return real(block_costs(scenario_of(shapes, tensor), shapes.b).at(1).kept_bytes.value);
   };
-  for (const TensorLayout& tensor : {flat(2), flat(3), deep(2, 2), cube(2), cube(3)}) {
+  TensorLayout resharded = cube(2);
+  resharded.reshard_after_forward = true;
+  for (const TensorLayout& tensor : {flat(2), flat(3), deep(2, 2), cube(2), cube(3), resharded}) {
     const std::int64_t q = tensor.kind == TensorKind::two_d && tensor.degree == 9 ? 3 : tensor.degree == 27 ? 3 : 2;
     const Shapes shapes = random_shapes(random, q, tensor.depth);
-    const bool keeps = tensor.kind == TensorKind::three_d;
+    const bool keeps = tensor.kind == TensorKind::three_d && !tensor.reshard_after_forward;
     // In place of the parts of both norms' outputs and of the activation's; an attention keeps its own for I.
     const double gathered =
         keeps

@@ -77,6 +77,24 @@ TEST_CASE("sequence parallelism is open only where there is a tensor group") {
   }
 }
 
+TEST_CASE("what is asynchronous and what is gathered again are open where there is such a choice") {
+  const LayoutSpace space{.kinds = {TensorKind::three_d, TensorKind::one_d, TensorKind::two_d},
+                          .sequence_parallel = {false, true},
+                          .asynchronous = {true, false},
+                          .reshard_after_forward = {false, true}};
+  const TensorLayout cube{.degree = 64, .kind = TensorKind::three_d};
+  TensorLayout again = cube;
+  again.reshard_after_forward = true;
+  CHECK(tensor_layouts_of(space, 64) ==
+        std::vector<TensorLayout>{cube,
+                                  again,
+                                  {.degree = 64},
+                                  {.degree = 64, .sequence_parallel = true, .asynchronous = true},
+                                  {.degree = 64, .sequence_parallel = true},
+                                  {.degree = 64, .kind = TensorKind::two_d}});
+  CHECK(tensor_layouts_of(space, 1) == std::vector<TensorLayout>{{}});
+}
+
 TEST_CASE("of any kind and depth: every grid that a degree makes is there, and each once") {
   LayoutSpace space;
   space.kinds = {all_tensor_kinds.begin(), all_tensor_kinds.end()};

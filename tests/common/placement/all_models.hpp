@@ -67,6 +67,7 @@ inline std::vector<TensorLayout> tensor_layouts() {
       {.degree = 4, .kind = TensorKind::two_d},
       {.degree = 8, .kind = TensorKind::two_and_half_d, .depth = 2},
       {.degree = 8, .kind = TensorKind::three_d},
+      {.degree = 8, .kind = TensorKind::three_d, .reshard_after_forward = true},
   };
 }
 

@@ -57,23 +57,14 @@ struct Volume {
 };
 
 // Statistics of norms, which the papers leave out (bs elements), are left out here, too.
-Volume layer_volume(const TensorLayout& tensor, const Shapes& shapes, bool keeps_gathered) {
+Volume layer_volume(const TensorLayout& tensor, const Shapes& shapes) {
   Layout layout;
   layout.tensor = tensor;
   const Mesh mesh = mesh_of(layout);
   const Model model = gpt(shapes);
   const std::vector<Site> sites =
       layer_sites(model, model.layers.front(), {.sequences = shapes.b, .sequence = shapes.s});
-  LayoutTable table = layout_table(mesh, tensor, sites);
-  table.keeps_gathered = keeps_gathered;
-  if (!keeps_gathered && tensor.kind == TensorKind::three_d) {
-    for (const DeclaredMove& move : std::vector<DeclaredMove>(table.declared)) {
-      if (move.role != Role::input && move.role != Role::weight) continue;
-      DeclaredMove again = move;
-      again.phase = move.role == Role::input ? Phase::weight_gradient : Phase::input_gradient;
-      table.declared.push_back(again);
-    }
-  }
+  const LayoutTable table = layout_table(mesh, tensor, sites);
   Volume volume;
   for (const PlacedMove& each : place_block(mesh, table, sites).moves) {
     if (each.role == Role::statistics) continue;
@@ -96,11 +87,11 @@ TEST_CASE("1d: 8(P−1)/P·bsh a layer, sequence parallel as much, and 2(P−1)/
     const Shapes shapes = random_shapes(random, p);
     const double each = real(p - 1) / real(p) * shapes.bsh();
     const int degree = static_cast<int>(p);
-    const Volume plain = layer_volume({.degree = degree}, shapes, true);
+    const Volume plain = layer_volume({.degree = degree}, shapes);
     check(plain.forward, 4 * each);
     check(plain.input_gradient, 4 * each);
     check(plain.weight_gradient, 0);
-    const Volume by_tokens = layer_volume({.degree = degree, .sequence_parallel = true}, shapes, false);
+    const Volume by_tokens = layer_volume({.degree = degree, .sequence_parallel = true}, shapes);
     check(by_tokens.forward, 4 * each);
     check(by_tokens.input_gradient, 4 * each);
     check(by_tokens.weight_gradient, 2 * each);
@@ -113,7 +104,7 @@ TEST_CASE("2d: (q−1)/q²·(7bsh + 12h²) forward, twice that backward", "[plac
     const std::int64_t q = between(random, 2, 5);
     const Shapes shapes = random_shapes(random, q);
     const double each = real(q - 1) / real(q * q) * (7 * shapes.bsh() + 12 * real(shapes.h * shapes.h));
-    const Volume volume = layer_volume({.degree = static_cast<int>(q * q), .kind = TensorKind::two_d}, shapes, false);
+    const Volume volume = layer_volume({.degree = static_cast<int>(q * q), .kind = TensorKind::two_d}, shapes);
     check(volume.forward, each);
     // q, k and v give the gradient of what they read in one sum. I multiplies with the weights and scatters what it
     // makes, W gathers what it reads and scatters the weights' gradients (algorithms 2 and 3).
@@ -133,7 +124,7 @@ TEST_CASE("2.5d: (q−1)(7bsh/(dq²) + 12h²/q²) forward, twice that backward, 
     const double each = real(q - 1) * (7 * shapes.bsh() / real(d * q * q) + weights / real(q * q));
     const TensorLayout tensor{
         .degree = static_cast<int>(d * q * q), .kind = TensorKind::two_and_half_d, .depth = static_cast<int>(d)};
-    const Volume volume = layer_volume(tensor, shapes, false);
+    const Volume volume = layer_volume(tensor, shapes);
     check(volume.forward, each);
     check(volume.backward(), 2 * each);
 
@@ -167,11 +158,12 @@ TEST_CASE(
     const double read = 7 * shapes.bsh();
     const double made = 9 * shapes.bsh();
     const double weights = 12 * real(shapes.h * shapes.h);
-    const TensorLayout tensor{.degree = static_cast<int>(q * q * q), .kind = TensorKind::three_d};
-    const Volume kept = layer_volume(tensor, shapes, true);
+    TensorLayout tensor{.degree = static_cast<int>(q * q * q), .kind = TensorKind::three_d};
+    const Volume kept = layer_volume(tensor, shapes);
     check(kept.forward, part * (read + weights + made));
     check(kept.backward(), part * (read + weights + made));
-    const Volume again = layer_volume(tensor, shapes, false);
+    tensor.reshard_after_forward = true;
+    const Volume again = layer_volume(tensor, shapes);
     check(again.forward, part * (read + weights + made));
     check(again.backward(), part * (2 * read + 2 * weights + made));
   }

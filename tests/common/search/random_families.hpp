@@ -49,9 +49,11 @@ class RandomFamilies {
   }
   Family grid_family(const std::vector<std::string>& schedules) {
     Family family = this->family(schedules);
-    family.layout.tensor = one_of<TensorLayout>({{.degree = 4, .kind = TensorKind::two_d},
-                                                 {.degree = 8, .kind = TensorKind::two_and_half_d, .depth = 2},
-                                                 {.degree = 8, .kind = TensorKind::three_d}});
+    family.layout.tensor =
+        one_of<TensorLayout>({{.degree = 4, .kind = TensorKind::two_d},
+                              {.degree = 8, .kind = TensorKind::two_and_half_d, .depth = 2},
+                              {.degree = 8, .kind = TensorKind::three_d},
+                              {.degree = 8, .kind = TensorKind::three_d, .reshard_after_forward = true}});
     family.microbatch *= one_of<std::int64_t>({2, 4});
     return family;
   }

@@ -44,17 +44,22 @@ std::string random_kinds(unsigned seed, const std::string& memory = "") {
          "}\ntraining: {sequence: " + (one ? "2048" : "256") + ", global_batch: 16, microbatch: " + microbatch +
          ", recompute: " + recompute + "}\nlayout: {" + (has_any_order(seed) ? "order: auto, " : "") +
          (one ? "pipeline: 1, data: {degree: 1}" : "pipeline: auto, data: auto") +
-         ", tensor: {degree: auto, kind: auto, sequence_parallel: auto}}\nschedule: " + schedule +
-         "\nsoftware: " + software + "\nsplit: " + split + "\n";
+         ", tensor: {degree: auto, kind: auto, sequence_parallel: auto, asynchronous: auto, reshard_after_forward: "
+         "auto}}\nschedule: " +
+         schedule + "\nsoftware: " + software + "\nsplit: " + split + "\n";
 }
 
 // 1d, and every side and depth that makes so many ranks.
 std::vector<TensorLayout> all_tensors(int degree) {
   std::vector<TensorLayout> tensors = {{.degree = degree}};
   if (degree > 1) tensors.push_back({.degree = degree, .sequence_parallel = true});
+  if (degree > 1) tensors.push_back({.degree = degree, .sequence_parallel = true, .asynchronous = true});
   for (int q = 2; q * q <= degree; ++q) {
     if (q * q == degree) tensors.push_back({.degree = degree, .kind = TensorKind::two_d});
-    if (q * q * q == degree) tensors.push_back({.degree = degree, .kind = TensorKind::three_d});
+    for (const bool reshard : {true, false}) {
+      if (q * q * q != degree) continue;
+      tensors.push_back({.degree = degree, .kind = TensorKind::three_d, .reshard_after_forward = reshard});
+    }
     for (int depth = 2; depth * q * q <= degree; ++depth) {
       if (depth * q * q != degree) continue;
       tensors.push_back({.degree = degree, .kind = TensorKind::two_and_half_d, .depth = depth});
@@ -100,6 +105,7 @@ struct Weighed {
   Candidate best = {};  // built: of what fits
   std::vector<Bytes> peaks = {};
   std::vector<TensorKind> kinds = {};  // of what was built
+  bool asynchronous = false;           // as some was
 };
 
 Weighed weigh_all(const Scenario& scenario, unsigned seed) {
@@ -118,6 +124,7 @@ Weighed weigh_all(const Scenario& scenario, unsigned seed) {
             if (!candidate.built) continue;
             all.peaks.push_back(candidate.peak_bytes);
             all.kinds.push_back(layout.tensor.kind);
+            all.asynchronous = all.asynchronous || layout.tensor.asynchronous;
             if (candidate.fits && (!all.best.built || stands_before(candidate, all.best))) all.best = candidate;
           }
         }
@@ -132,12 +139,15 @@ Weighed weigh_all(const Scenario& scenario, unsigned seed) {
 TEST_CASE("with all kinds open the best of a search is the best of every candidate, predicted one by one") {
   std::vector<TensorKind> met;
   std::vector<TensorKind> won;
+  int met_asynchronous = 0;
+  int won_asynchronously = 0;
   int excluded = 0;
   for (unsigned seed = 0; seed < cases(20U); ++seed) {
     CAPTURE(seed);
     const Weighed roomy = weigh_all(read_text(random_kinds(seed)), seed);
     REQUIRE(roomy.peaks.size() > 3);
     met.insert(met.end(), roomy.kinds.begin(), roomy.kinds.end());
+    met_asynchronous += roomy.asynchronous ? 1 : 0;
     // So much memory that a sixth, or half, of them have enough.
     std::vector<Bytes> peaks = roomy.peaks;
     std::ranges::sort(peaks);
@@ -154,12 +164,15 @@ TEST_CASE("with all kinds open the best of a search is the best of every candida
       CHECK(best.iteration == all.best.iteration);
       CHECK(best.peak_bytes == all.best.peak_bytes);
       if (jobs == 1) won.push_back(best.plan.layout.tensor.kind);
+      if (jobs == 1) won_asynchronously += best.plan.layout.tensor.asynchronous ? 1 : 0;
       for (const LeftOut& group : found.explanation) {
         excluded += group.why == LeftOutWhy::memory_bound || group.why == LeftOutWhy::does_not_fit ? 1 : 0;
       }
     }
   }
   for (const TensorKind kind : all_tensor_kinds) CHECK(std::ranges::find(met, kind) != met.end());
-  CHECK(std::ranges::count_if(won, [](TensorKind kind) { return kind != TensorKind::one_d; }) >= found_in(6));
+  CHECK(std::ranges::count_if(won, [](TensorKind kind) { return kind != TensorKind::one_d; }) >= found_in(4));
+  CHECK(met_asynchronous >= found_in(15));
+  CHECK(won_asynchronously >= found_in(1));
   CHECK(excluded > 0);
 }

@@ -28,6 +28,7 @@ struct Case {
   TensorKind kind = TensorKind::one_d;
   int depth = 1;
   int microbatch = 2;  // sequences
+  bool reshard_after_forward = false;
 };
 
 constexpr std::int64_t sequence = 128;
@@ -63,6 +64,7 @@ Plan plan_of(const Case& shape) {
                                    .kind = shape.kind,
                                    .depth = shape.depth,
                                    .microbatch = shape.microbatch});
+  plan.layout.tensor.reshard_after_forward = shape.reshard_after_forward;
   plan.training.sequence = sequence;
   plan.training.offload = shape.offload;
   plan.costs.boundary_bytes = boundary_of_rank(test::scenario_of(plan));
@@ -145,6 +147,9 @@ TEST_CASE("a grid's ranks need the memory that is predicted, within 5%") {
     shape.microbatch = 8;
     shape.kind = TensorKind::three_d;
     require_predicted_memory(shape);
+    shape.reshard_after_forward = true;
+    require_predicted_memory(shape);
+    shape.reshard_after_forward = false;
     shape.kind = TensorKind::two_and_half_d;
     shape.depth = 2;
     require_predicted_memory(shape);

@@ -19,6 +19,7 @@ struct Case {
   std::string training;
   std::string schedule = "1f1b";
   int ranks = 4;
+  int microbatch = 1;
 };
 
 // A layer's weights are about as large as what it keeps of a microbatch: neither hides what is counted of the other.
@@ -28,11 +29,13 @@ Plan plan_of(const Case& shape, const std::string& precision, bool overlap) {
       "scenario.yaml",
       "model: {name: small, vocabulary: 256, hidden: 64, heads: 4, kv_heads: 2, ffn: 192, layers: full/dense*8}\n"
       "cluster: {machine: local-cpu, ranks: " +
-          std::to_string(shape.ranks) + "}\ntraining: {sequence: 64, global_batch: 16, microbatch: 1, precision: " +
-          precision + shape.training + "}\nsoftware: {like: plumb, data_overlap: " + (overlap ? "true" : "false") +
-          "}\nlayout: {" + shape.layout + "}\nschedule: " + shape.schedule + "\nsplit: uniform\n"));
-  return make_plan(scenario,
-                   {.microbatch = 1, .schedule = scenario.schedules.front(), .split = scenario.splits.front()});
+          std::to_string(shape.ranks) + "}\ntraining: {sequence: 64, global_batch: 16, microbatch: " +
+          std::to_string(shape.microbatch) + ", precision: " + precision + shape.training +
+          "}\nsoftware: {like: plumb, data_overlap: " + (overlap ? "true" : "false") + "}\nlayout: {" + shape.layout +
+          "}\nschedule: " + shape.schedule + "\nsplit: uniform\n"));
+  return make_plan(
+      scenario,
+      {.microbatch = shape.microbatch, .schedule = scenario.schedules.front(), .split = scenario.splits.front()});
 }
 
 void require_predicted_memory(const Case& shape, const std::string& precision, bool overlap) {
@@ -114,5 +117,13 @@ TEST_CASE("with states or activations on the host a rank needs the memory that i
     require_predicted_memory({"data: {degree: 1}", training, "1f1b", 1}, precision, false);
     require_predicted_memory({over_four(at_use("fsdp")), training}, precision, false);
     require_predicted_memory({in_stages("zero1"), training, "zb-h1"}, precision, false);
+  }
+}
+
+TEST_CASE("a grid's ranks whose replicas share out what they hold need the memory that is predicted, within 5%") {
+  const std::string precision = GENERATE("fp32", "bf16");
+  for (const std::string& rule : {std::string("zero1"), at_use("fsdp")}) {
+    const std::string shared = "tensor: {degree: 4, kind: 2d}, data: {degree: 2, sharding: " + rule + "}";
+    require_predicted_memory({.layout = shared, .training = "", .ranks = 8, .microbatch = 2}, precision, false);
   }
 }

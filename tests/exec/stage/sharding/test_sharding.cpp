@@ -108,6 +108,35 @@ TEST_CASE("tensor groups in pipelines whose stages are shared out train like tho
   require_passed(parts, train(parts, 2));
 }
 
+TEST_CASE("grids whose stages are shared out among their replicas train like those that are not") {
+  Model model = test::llama(2);
+  for (Layer& layer : model.layers) std::get<SoftmaxAttention>(layer.mixer).kv_heads = 4;
+  const Wanted square{.model = model,
+                      .schedule = "zb-h1",
+                      .ranks = 2,
+                      .microbatches = 2,
+                      .data = 2,
+                      .tensor = 4,
+                      .kind = TensorKind::two_d};
+  Wanted deep{.model = test::gpt2(2, false), .microbatches = 2, .data = 2, .tensor = 8, .microbatch = 4};
+  deep.kind = TensorKind::two_and_half_d;
+  deep.depth = 2;
+  Wanted cube = deep;
+  cube.kind = TensorKind::three_d;
+  cube.depth = 1;
+  for (const Wanted& wanted : {square, deep, cube}) {
+    const Plan plan = test::training_plan(wanted);
+    const Outcome alike = train(plan, 2);
+    require_passed(plan, alike);
+    for (const Rule& rule : {Rule{Sharding::zero1}, Rule{Sharding::fsdp}, Rule{Sharding::zero3, true}}) {
+      INFO(text(sharded(plan, rule)));
+      require_same_bits(train(sharded(plan, rule), 2), alike);
+    }
+    const Plan parts = sharded(plan, {Sharding::fsdp, true, true});
+    require_passed(parts, train(parts, 2));
+  }
+}
+
 TEST_CASE("what is made again, slices, experts and images are gathered and reduced, too") {
   std::vector<Wanted> all{{.model = test::hybrid(), .microbatches = 2, .recompute = true, .data = 2},
                           {.model = test::vit(1), .microbatches = 2, .data = 2}};

@@ -20,10 +20,12 @@ struct Grid {
   int degree;
   int depth = 1;
   int microbatch = 2;  // sequences, of which each rank has some
+  bool reshard = false;
 };
 const Grid square{TensorKind::two_d, 4};
 const Grid deep{TensorKind::two_and_half_d, 8, 2, 4};
 const Grid cube{TensorKind::three_d, 8, 1, 4};
+const Grid resharded{TensorKind::three_d, 8, 1, 4, true};
 
 // Grouped queries, full and in a window; SwiGLU and RMSNorm.
 Model grouped(int layers) {
@@ -44,15 +46,17 @@ Model biased(int layers) { return test::gpt2(layers, false); }
 
 Plan plan_of(const Model& model, const Grid& grid, const char* schedule, int ranks,
              ElementType precision = ElementType::fp32) {
-  return test::training_plan({.model = model,
-                              .schedule = schedule,
-                              .ranks = ranks,
-                              .microbatches = ranks == 1 ? 2 : 4,
-                              .precision = precision,
-                              .tensor = grid.degree,
-                              .kind = grid.kind,
-                              .depth = grid.depth,
-                              .microbatch = grid.microbatch});
+  Plan plan = test::training_plan({.model = model,
+                                   .schedule = schedule,
+                                   .ranks = ranks,
+                                   .microbatches = ranks == 1 ? 2 : 4,
+                                   .precision = precision,
+                                   .tensor = grid.degree,
+                                   .kind = grid.kind,
+                                   .depth = grid.depth,
+                                   .microbatch = grid.microbatch});
+  plan.layout.tensor.reshard_after_forward = grid.reshard;
+  return plan;
 }
 
 std::string describe_case(const Plan& plan) {
@@ -104,6 +108,15 @@ TEST_CASE("the model and its first loss on a 2.5d grid are those of one device")
 
 TEST_CASE("a 3d cube trains like one device, alone and in pipelines, in both precisions, with the bytes of its moves") {
   require_trains(cube);
+}
+
+TEST_CASE("a 3d cube that gathers again trains like one device, and has the bits of one that keeps what F gathered") {
+  require_trains(resharded);
+  const test::TrainingRun again = test::train(plan_of(grouped(2), resharded, "1f1b", 1), 2);
+  const test::TrainingRun kept = test::train(plan_of(grouped(2), cube, "1f1b", 1), 2);
+  CHECK(again.losses == kept.losses);
+  CHECK(again.by_rank == kept.by_rank);
+  CHECK(again.peak.front() < kept.peak.front());
 }
 
 TEST_CASE("the model and its first loss on a 3d cube are those of one device") { require_same_model(cube); }
