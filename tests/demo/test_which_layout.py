@@ -19,7 +19,8 @@ MIB = 2**20
 def row(kind="1d", **changed):
     layer = {"forward_bytes": 4 * MIB, "input_gradient_bytes": 4 * MIB, "weight_gradient_bytes": 2 * MIB,
              "across_machines_bytes": 3 * MIB}
-    return {"kind": kind, "depth": 1, "sequence_parallel": False, "built": True, "fits": True, "reason": "",
+    return {"kind": kind, "depth": 1, "sequence_parallel": False, "asynchronous": False,
+            "reshard_after_forward": False, "built": True, "fits": True, "reason": "",
             "microbatch": 2, "recompute": "none", "iteration_s": 3.0, "exposed_communication_s": 1.0,
             "tensor_communication_s": 1.0, "tensor_exposed_s": 1.0, "peak_bytes": 40 * 2**30, "layer": layer} | changed
 

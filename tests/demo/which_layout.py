@@ -24,7 +24,7 @@ MACHINES = ("dgx-1-v100", "dgx-a100", "dgx-h100", "gb200-nvl72", "pcie-rtx4090")
 DEGREES = (4, 8, 16, 64)
 FOLDER = Path("scenarios/which-layout")
 OPEN = ("layout: {pipeline: auto, data: auto, tensor: {degree: auto, kind: auto, sequence_parallel: auto, "
-        "asynchronous: auto}}")
+        "asynchronous: auto, reshard_after_forward: auto}}")
 HEADER = ("| model | GPUs | fastest | step | beside it | why | all axes open |",
           "| --- | --: | --- | --: | --- | --- | --- |")
 
@@ -83,7 +83,8 @@ def is_grid(row):
 def name(row):
     if row["kind"] == "2.5d":
         return f"2.5d, depth {row['depth']}"
-    return row["kind"] + (", sp" if row["sequence_parallel"] else "") + (", async" if row["asynchronous"] else "")
+    marks = {"sequence_parallel": ", sp", "asynchronous": ", async", "reshard_after_forward": ", reshard"}
+    return row["kind"] + "".join(mark for key, mark in marks.items() if row[key])
 
 
 def digits(number, unit):
