@@ -145,8 +145,10 @@ void BlockMoves::enter(const Operation& operation) {
 }
 
 void BlockMoves::enter_site(const Meeting& at) {
-  const std::size_t gathered = add_moves(".gather", at, Phase::forward, Role::input);
-  if (gathered != none) entry(at.site.inputs.front()).gather = gathered;
+  for (const PlacedTensor& input : at.site.inputs) {
+    const std::size_t gathered = add_moves(".gather", at, Phase::forward, Role::input, input.whole.name);
+    if (gathered != none) entry(input).gather = gathered;
+  }
   add_moves(".gather_weight", at, Phase::forward, Role::weight);
   if (gives_input_gradient(at.operation)) {
     for (std::size_t i = at.site.inputs.size(); i-- > 0;) {

@@ -86,4 +86,9 @@ BlockProgram decomposed(BlockProgram program, const std::vector<MoveWithProducts
   return program;
 }
 
+int whose_piece(Collective collective, int ranks, int position, int number) {
+  const int before = collective == Collective::all_gather ? number : number + 1;
+  return (position - before % ranks + ranks) % ranks;
+}
+
 }  // namespace plumb

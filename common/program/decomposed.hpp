@@ -26,4 +26,9 @@ struct MoveWithProducts {
 // of each move's group.
 [[nodiscard]] BlockProgram decomposed(BlockProgram program, const std::vector<MoveWithProducts>& together, int ranks);
 
+// Whose piece a rank at this position in its group of so many makes its products of, `number` counting them from 0: of
+// a gather its own, then as they come around the ring, that of the rank before it first; of a scatter that of the rank
+// before it, which goes furthest, then those of the ranks before that, its own last.
+[[nodiscard]] int whose_piece(Collective collective, int ranks, int position, int number);
+
 }  // namespace plumb

@@ -111,10 +111,12 @@ bool has_parallel_experts(const Model& model) {
       model.layers, [](const Layer& layer) { return layer.parallel && std::holds_alternative<MoeMlp>(layer.mlp); });
 }
 
-void require_executed_tensor(const Plan& plan) {
+void require_executed_tensor(const Plan& plan, const SessionOptions& options) {
   const TensorLayout& tensor = plan.layout.tensor;
   const std::array all{
-      Missing{tensor.asynchronous, "asynchronous tensor parallelism", "tensor: {asynchronous: false}"},
+      Missing{tensor.asynchronous && (options.device != "cpu" || options.transport == "nccl"),
+              "asynchronous tensor parallelism on a GPU or over NCCL",
+              "tensor: {asynchronous: false}, or run it with --device cpu and --transport local or gloo"},
       Missing{plan.training.lora.has_value(), "LoRA with a tensor degree", "tensor: {degree: 1}, or without lora"},
       Missing{plan.model.vision.has_value(), "a model of images with a tensor degree", "tensor: {degree: 1}"},
       Missing{has_parallel_experts(plan.model), "experts beside attention with a tensor degree", "tensor: {degree: 1}"},
@@ -181,7 +183,7 @@ void require_executed_layout(const Plan& plan, const SessionOptions& options) {
   require_one_sum(plan);
   if (layout.tensor.degree > 1 && is_grid(layout.tensor)) return require_executed_grid(plan, options);
   require_own_devices(plan, options);
-  if (layout.tensor.degree > 1) require_executed_tensor(plan);
+  if (layout.tensor.degree > 1) require_executed_tensor(plan, options);
 }
 
 }  // namespace plumb::exec

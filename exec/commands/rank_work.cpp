@@ -130,7 +130,9 @@ RankWork::Ready RankWork::made_ready(Transport& transport, Device& device) {
     if (!options_.emulate) count_memory_as(account(i, rank));
     of_stages.patience = patience(prepared.plan, {.deadline_floor = options_.deadline});
     const bool emulates_wire = options_.emulate && !device.is_asynchronous();
-    const Emulation emulation{&transport, emulates_wire ? GradientMemory::none : GradientMemory::held};
+    const Emulation emulation{.run = &transport,
+                              .gradients = emulates_wire ? GradientMemory::none : GradientMemory::held,
+                              .patience = of_stages.patience};
     ready.stages.push_back(options_.emulate ? make_emulated_stages(prepared.plan, rank, emulation)
                                             : make_stages(prepared.plan, rank, of_stages));
     ready.wires.push_back(emulates_wire ? std::make_unique<WireTimes>(prepared.plan) : nullptr);

@@ -12,6 +12,7 @@
 #include "common/layout/lane.hpp"
 #include "common/plan/plan_costs.hpp"
 #include "common/schedule/slices.hpp"
+#include "exec/emulation/emulated_group.hpp"
 #include "exec/emulation/polled_sleep.hpp"
 
 namespace plumb::exec {
@@ -74,11 +75,20 @@ class Values {
 // Gradients are fp32.
 std::size_t values_of(Bytes amount) { return static_cast<std::size_t>(amount.value) / sizeof(float); }
 
+// The tensor group of a rank whose actions go part by part.
+struct GroupParts {
+  EmulatedParts parts;
+  EmulatedGroup group;
+};
+
 class EmulatedStage : public Stage {
  public:
-  EmulatedStage(const ComputeCost& cost, const Shape& shape, const Emulation& emulation)
+  // `parts`, where its actions go so; else null.
+  EmulatedStage(const ComputeCost& cost, const Shape& shape, const Emulation& emulation,
+                std::shared_ptr<GroupParts> parts)
       : cost_(cost),
         shape_(shape),
+        parts_(std::move(parts)),
         run_(emulation.run),
         progress_(static_cast<std::size_t>(shape.end_microbatch)),
         forward_shares_(static_cast<std::size_t>(shape.end_microbatch), 1),
@@ -101,28 +111,28 @@ class EmulatedStage : public Stage {
   }
 
   Payload forward(int microbatch, Payload input) override {
-    const auto end =
-        after(Clock::now(), times(microbatch).forward * forward_shares_.at(static_cast<std::size_t>(microbatch)));
+    const Clock::time_point begin = Clock::now();
     advance(microbatch, Progress::none, shape_.recomputed ? Progress::input_kept : Progress::activations_kept);
     require_size(input, microbatch, !shape_.first);
     Payload output = boundary(microbatch, !shape_.last);
-    wait_until(end);
+    pass(begin, ActionKind::forward, times(microbatch).forward,
+         forward_shares_.at(static_cast<std::size_t>(microbatch)));
     return output;
   }
 
   void recompute(int microbatch) override {
-    const auto end = after(Clock::now(), times(microbatch).forward);
+    const Clock::time_point begin = Clock::now();
     advance(microbatch, Progress::input_kept, Progress::activations_kept);
-    wait_until(end);
+    pass(begin, ActionKind::recompute, times(microbatch).forward, 1);
   }
 
   Payload input_gradient(int microbatch, Payload output_gradient) override {
-    const auto end = after(
-        Clock::now(), times(microbatch).input_gradient * backward_shares_.at(static_cast<std::size_t>(microbatch)));
+    const Clock::time_point begin = Clock::now();
     advance(microbatch, Progress::activations_kept, Progress::weight_work_kept);
     require_size(output_gradient, microbatch, !shape_.last);
     Payload gradient = boundary(microbatch, !shape_.first);
-    wait_until(end);
+    pass(begin, ActionKind::input_gradient, times(microbatch).input_gradient,
+         backward_shares_.at(static_cast<std::size_t>(microbatch)));
     return gradient;
   }
 
@@ -134,7 +144,7 @@ class EmulatedStage : public Stage {
     require_size(output_gradient, microbatch, !shape_.last);
     Payload gradient = boundary(microbatch, !shape_.first);
     const ActionTimes own = times(microbatch);
-    wait_by_block(begin, backward_time(own) * share);
+    pass(begin, ActionKind::backward, backward_time(own), share);
     return gradient;
   }
 
@@ -153,7 +163,8 @@ class EmulatedStage : public Stage {
   void weight_gradient(int microbatch) override {
     const Clock::time_point begin = Clock::now();
     advance(microbatch, Progress::weight_work_kept, Progress::done);
-    wait_by_block(begin, times(microbatch).weight_gradient * backward_shares_.at(static_cast<std::size_t>(microbatch)));
+    pass(begin, ActionKind::weight_gradient, times(microbatch).weight_gradient,
+         backward_shares_.at(static_cast<std::size_t>(microbatch)));
   }
 
   void report_gradients(std::function<void(DeviceFloats)> complete) override { complete_ = std::move(complete); }
@@ -183,6 +194,18 @@ class EmulatedStage : public Stage {
   void wait_until(Clock::time_point end) const { sleep_until(end, run_); }
 
   [[nodiscard]] ActionTimes times(int microbatch) const { return times_of(cost_, microbatch); }
+
+  // An action that takes so long alone, `share` of it here.
+  void pass(Clock::time_point begin, ActionKind kind, Seconds time, double share) {
+    const bool reports = complete_ && (kind == ActionKind::backward || kind == ActionKind::weight_gradient);
+    if (parts_ && !reports && share == 1) {
+      parts_->group.run(parts_->parts.of(shape_.stage, kind), parts_->parts.details.collectives, begin);
+    } else if (reports) {
+      wait_by_block(begin, time * share);
+    } else {
+      wait_until(after(begin, time * share));
+    }
+  }
 
   // So long from `begin`; where it is the step's last, each block's gradients are reported when its share has passed.
   void wait_by_block(Clock::time_point begin, Seconds time) {
@@ -236,6 +259,7 @@ class EmulatedStage : public Stage {
 
   ComputeCost cost_;
   Shape shape_;
+  std::shared_ptr<GroupParts> parts_;
   Transport* run_;  // none: nobody can end it
   std::vector<Progress> progress_;
   std::vector<double> forward_shares_;  // of the time alone, by microbatch: below 1 in an overlapped pair
@@ -257,6 +281,14 @@ void set_shares(const Plan& plan, const OverlappedPair& pair, EmulatedStage& sta
                   share_in_pair(time(pair.first), time(pair.second), plan.costs.hidden_in_pairs));
 }
 
+std::shared_ptr<GroupParts> group_parts(const Plan& plan, int rank, const Emulation& emulation) {
+  const TensorLayout& tensor = plan.layout.tensor;
+  if (emulation.run == nullptr || !tensor.asynchronous || tensor.degree == 1 || has_stage_data(plan.layout)) return {};
+  return std::make_shared<GroupParts>(GroupParts{
+      .parts = EmulatedParts(plan),
+      .group = EmulatedGroup(*emulation.run, group(plan.layout, rank, MeshAxis::tensor), emulation.patience)});
+}
+
 }  // namespace
 
 std::vector<std::unique_ptr<Stage>> make_emulated_stages(const Plan& plan, int rank, const Emulation& emulation) {
@@ -268,6 +300,7 @@ std::vector<std::unique_ptr<Stage>> make_emulated_stages(const Plan& plan, int r
   const Bytes bucket = bucket_bytes(plan.software, static_cast<int>(shard_group(plan.layout, rank).size()));
   const int count = stages(schedule);
   const std::vector<bool> recomputed = recomputed_stages(schedule);
+  const std::shared_ptr<GroupParts> parts = group_parts(plan, rank, emulation);
   std::vector<std::unique_ptr<Stage>> made(stage_slot(schedule, replicas(schedule), 0));
   for (int replica = 0; replica < replicas(schedule); ++replica) {
     for (int stage = 0; stage < count; ++stage) {
@@ -290,7 +323,7 @@ std::vector<std::unique_ptr<Stage>> make_emulated_stages(const Plan& plan, int r
           .bucket_values = values_of(bucket + Bytes{sizeof(float) - 1}),  // it is full with no fewer
           .first_microbatch = replica == 0 ? 0 : schedule.microbatches / 2,
           .end_microbatch = replica + 1 == replicas(schedule) ? schedule.microbatches : schedule.microbatches / 2};
-      auto emulated = std::make_unique<EmulatedStage>(cost, shape, emulation);
+      auto emulated = std::make_unique<EmulatedStage>(cost, shape, emulation, parts);
       for (const OverlappedPair& pair : schedule.overlapped) {
         for (const Action& action : {pair.first, pair.second}) {
           const bool here = action.stage == stage && replica_of(schedule, action.microbatch) == replica;

@@ -17,11 +17,14 @@ enum class GradientMemory : std::uint8_t { held, none };
 struct Emulation {
   Transport* run = nullptr;  // the rank's own transport; null: nobody can end it
   GradientMemory gradients = GradientMemory::held;
+  Seconds patience{60};  // how long a rank waits for another of its tensor group
 };
 
 // The stages on a rank of the plan's layout, null elsewhere. They refuse what a real stage would: a backward without
 // its forward, an input of the wrong size, work left over at the end of the step. While they wait they poll `run` and
-// throw what it throws: a run that is told to stop does not wait for them.
+// throw what it throws: a run that is told to stop does not wait for them. In an asynchronous tensor group their
+// actions go part by part (exec/emulation/emulated_group.hpp), but for a backward beside which gradients are reduced,
+// and for overlapped pairs.
 [[nodiscard]] std::vector<std::unique_ptr<Stage>> make_emulated_stages(const Plan& plan, int rank,
                                                                        const Emulation& emulation = {});
 

@@ -6,6 +6,8 @@
   tests/bench/layouts.py --tied --sharding zero1
   tests/bench/layouts.py --precisions fp32,bf16 --layouts 1,1,4 --sharding zero3 "{kind: hsdp, shard: 2, replicate: 2}"
   tests/bench/layouts.py --layouts 1,1,1 2,1,2 --offload optimizer+activations
+  tests/bench/layouts.py --layouts 1,2,1,async 1,4,1,async 2,2,1,async --transports local,gloo --precisions fp32,bf16
+  tests/bench/layouts.py --emulate --scale 4 --layouts 1,2,1,async 1,4,1,async 2,2,1,async --wire 0.4
   tests/bench/layouts.py --layouts 1,4,1,2d 2,8,1,2.5d 2,8,1,3d --schedules 1f1b,zb-h1
 
 Per layout, schedule, precision, sharding and transport a small model is planned, trained and compared: the median step;
@@ -13,7 +15,8 @@ by how much that step rebuilt from its own measured durations differs (replay); 
 over predicted peak memory; and the bytes that ranks receive, measured minus predicted, summed over ranks and axes without
 sign. Times of predictions are not compared: they need a calibration, see tests/demo. Where more ranks compute than there
 are cores, a rank that could go on waits for a core, which no graph knows: --emulate lets them wait the predicted times
-instead, and only step and replay are told then. Prints one table; asserts nothing.
+instead, and only step, replay and by how much the step is longer than the predicted one are told then. Prints one table;
+asserts nothing.
 """
 
 import argparse
@@ -28,8 +31,8 @@ from statistics import median
 
 BIN = Path(__file__).resolve().parents[2] / "build/bin"
 SCENARIO = """\
-model: {{name: small, vocabulary: 1024, hidden: 256, heads: 8, kv_heads: 4, ffn: 512, layers: "full/dense*{layers}", tied_embeddings: {tied}}}
-cluster: {{machine: local-cpu, ranks: {ranks}}}
+model: {{name: small, vocabulary: 1024, hidden: {hidden}, heads: 8, kv_heads: 4, ffn: {ffn}, layers: "full/dense*{layers}", tied_embeddings: {tied}}}
+cluster: {{machine: {machine}, ranks: {ranks}}}
 training: {{sequence: 128, global_batch: 16, microbatch: {microbatch}, precision: {precision}, optimizer: adamw{offload}}}
 layout: {{pipeline: {pipeline}, tensor: {{{kind}, degree: {tensor}}}, data: {{degree: {data}, sharding: {sharding}}}}}
 software: {{like: plumb, data_overlap: {overlap}}}
@@ -41,7 +44,8 @@ LAYOUTS = [(1, 2, 1, "1d"), (1, 2, 1, "sp"), (1, 4, 1, "1d"), (1, 4, 1, "sp"), (
            (2, 1, 1, "1d"), (4, 1, 1, "1d"), (2, 2, 1, "1d"), (2, 2, 1, "sp"), (2, 1, 2, "1d"), (2, 2, 2, "1d"),
            (2, 2, 2, "sp")]
 # As a scenario has it, and of how many sequences a microbatch is: a grid's ranks share them out.
-FORMS = {"1d": ("kind: 1d", 1), "sp": ("kind: 1d, sequence_parallel: true", 1), "2d": ("kind: 2d", 2),
+FORMS = {"1d": ("kind: 1d", 1), "sp": ("kind: 1d, sequence_parallel: true", 1),
+         "async": ("kind: 1d, sequence_parallel: true, asynchronous: true", 1), "2d": ("kind: 2d", 2),
          "2.5d": ("kind: 2.5d, depth: 2", 4), "3d": ("kind: 3d", 4)}
 GRIDS = ("2d", "2.5d", "3d")
 MOST_PROCESSES = 4
@@ -61,11 +65,20 @@ def layout_of(text):
     return int(words[0]), int(words[1]), int(words[2]), words[3] if words[3:] else "1d"
 
 
+def machine_of(ranks, options):
+    """Where ranks only wait, each has a core of its own, and the wire may be slower or faster than this host's."""
+    if not options.emulate:
+        return "local-cpu"
+    wire = f", collective_bandwidth: {options.wire} GB/s" if options.wire else ""
+    return f"{{like: local-cpu, name: emulated, cores: {ranks}{wire}}}"
+
+
 def write_plan(folder, layout, schedule, precision, sharding, options):
     pipeline, tensor, data, form = layout
     kind, microbatch = FORMS[form]
     scenario, plan = folder / "scenario.yaml", folder / "plan.json"
     scenario.write_text(SCENARIO.format(layers=4 if pipeline < 4 else 8, ranks=pipeline * tensor * data,
+                                        machine=machine_of(pipeline * tensor * data, options), hidden=256 * options.scale, ffn=512 * options.scale,
                                         pipeline=pipeline, tensor=tensor, data=data, kind=kind, microbatch=microbatch,
                                         schedule=schedule, precision=precision,
                                         tied=str(options.tied).lower(), sharding=sharding,
@@ -87,7 +100,8 @@ def measure(plan, layout, transport, steps, emulate):
                             *(["--emulate"] if emulate else [])))
     row = {"step_s": median(answer["step_s"]), "replay": answer["replay_error_fraction"]}
     if emulate:
-        return row
+        predicted = json.loads(run(BIN / "plumb", "simulate", plan, "--json"))
+        return {**row, "longer": row["step_s"] / predicted["iteration_s"] - 1}
     pipeline, tensor, data, form = layout
     of_pipeline = [rank // (tensor * data) for rank in range(pipeline * tensor * data)]
     predicted = predicted_ranks(plan, form, of_pipeline)
@@ -103,7 +117,7 @@ def measure(plan, layout, transport, steps, emulate):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--layouts", nargs="+", type=layout_of, default=LAYOUTS, metavar="P,T,D[,KIND]",
-                        help="pipeline, tensor and data degrees, and sp, 2d, 2.5d or 3d; without it a list of 1d ones")
+                        help="pipeline, tensor and data degrees, and sp, async, 2d, 2.5d or 3d; without it a list of 1d ones")
     parser.add_argument("--schedules", default="1f1b,zb-h1,interleaved-1f1b", help="where there are several stages")
     parser.add_argument("--transports", default="local")
     parser.add_argument("--precisions", default="fp32")
@@ -113,12 +127,14 @@ def main():
     parser.add_argument("--offload", help="as a scenario has it: optimizer, activations, or optimizer+activations")
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--emulate", action="store_true", help="ranks wait the predicted times: for more ranks than cores")
+    parser.add_argument("--wire", type=float, help="and collectives move so many GB/s")
+    parser.add_argument("--scale", type=int, default=1, help="a model so many times as wide, whose parts take longer")
     parser.add_argument("--json", type=Path, help="the rows into this file")
     args = parser.parse_args()
 
     rows = []
-    print(f"{'layout':<18}{'schedule':<18}{'transport':<11}{'step':>9}{'replay':>9}"
-          + ("" if args.emulate else f"{'peak':>8}{'received':>12}{'off':>8}") + "  of")
+    print(f"{'layout':<20}{'schedule':<18}{'transport':<11}{'step':>9}{'replay':>9}"
+          + (f"{'longer':>9}" if args.emulate else f"{'peak':>8}{'received':>12}{'off':>8}") + "  of")
     with tempfile.TemporaryDirectory() as folder:
         for layout, precision in product(args.layouts, args.precisions.split(",")):
             pipeline, tensor, data, form = layout
@@ -134,8 +150,8 @@ def main():
                     row = measure(plan, layout, transport, args.steps, args.emulate)
                     rows.append({"layout": name, "schedule": schedule, "transport": transport, "precision": precision,
                                  "sharding": sharding, **row})
-                    print(f"{name:<18}{schedule:<18}{transport:<11}{row['step_s'] * 1e3:>6.0f} ms{row['replay']:>+9.2%}"
-                          + ("" if args.emulate else f"{row['peak']:>+8.1%}{row['received_bytes'] / 2**20:>8.2f} MiB"
+                    print(f"{name:<20}{schedule:<18}{transport:<11}{row['step_s'] * 1e3:>6.0f} ms{row['replay']:>+9.2%}"
+                          + (f"{row['longer']:>+9.2%}" if args.emulate else f"{row['peak']:>+8.1%}{row['received_bytes'] / 2**20:>8.2f} MiB"
                              f"{row['received_off_bytes']:>6} B") + f"  {of}", flush=True)
     if args.json:
         args.json.write_text(json.dumps(rows, indent=1))

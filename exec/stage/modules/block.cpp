@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "common/base/error.hpp"
+#include "common/block_cost/block_work.hpp"
 #include "common/model/lora.hpp"
 #include "exec/data/pretrained_weights.hpp"
 #include "exec/stage/modules/lora.hpp"
@@ -27,8 +28,10 @@ Module make_module(const Model& whole, int block, const Training& training, Weig
                    const Numerics& numerics, const Divided* divided) {
   const bool is_layer = block > 0 && block < head_block(whole);
   const Model model = local_model(whole, divided, is_layer);
+  ReadersInPieces in_pieces;
   const ModuleContext context{.model = model,
                               .weights = store,
+                              .in_pieces = in_pieces,
                               .prefix = is_layer ? layer_prefix(static_cast<std::size_t>(block) - 1) : "",
                               .layer = block - 1,
                               .sequence = training.sequence,
@@ -45,11 +48,24 @@ Module make_module(const Model& whole, int block, const Training& training, Weig
   return module;
 }
 
+// Those whose steps are costed beside products.
+std::set<const PlacedMove*> moves_in_pieces_of(const Model& model, int block, const Training& training,
+                                               const TensorLayout& tensor, const PlacedBlock& placed) {
+  if (!tensor.asynchronous) return {};
+  Scenario scenario;
+  scenario.model = model;
+  scenario.training = training;
+  scenario.layout.tensor = tensor;
+  return moves_in_pieces(placed, work_of_block(scenario, static_cast<std::size_t>(block))->program);
+}
+
 std::unique_ptr<Divided> divided_block(const Model& model, int block, const Training& training, TensorGroupPtr group) {
   if (!group) return nullptr;
   Division division(model, block, group->layout(), training, group->position());
   auto divided = std::make_unique<Divided>(Divided{.of = std::move(division), .group = std::move(group), .moves = {}});
-  divided->moves = block_moves("block " + std::to_string(block), divided->of.placed(), divided->group->position());
+  const PlacedBlock& placed = divided->of.placed();
+  divided->moves = block_moves("block " + std::to_string(block), placed, divided->group->position());
+  divided->moves.in_pieces = moves_in_pieces_of(model, block, training, divided->group->layout(), placed);
   return divided;
 }
 

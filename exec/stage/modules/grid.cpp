@@ -38,7 +38,7 @@ Module make_grid_linear(const ModuleContext& context, const std::string& name, b
 }
 
 Module make_grid_leaving_linear(const ModuleContext& context, const std::string& name, bool bias) {
-  const CrossingPtr entry = entry_into(context.divided, name);
+  const Entry entry = module_entry_into(context, name);
   const Module product = make_grid_linear(context, name, bias);
   return [=](const at::Tensor& x, const Pass& pass) {
     const Pass inside = entered(x, pass, entry);

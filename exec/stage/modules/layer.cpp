@@ -53,6 +53,32 @@ WeightPtr weight_of(const ModuleContext& context, const std::string& name, at::I
   return context.weights.take(context.prefix + name + ".weight", shape);
 }
 
+namespace {
+
+// Where its input is gathered in pieces, that makes it.
+Module product_of(const ModuleContext& context, const std::string& site, const WeightPtr& weight,
+                  const WeightPtr& bias) {
+  if (!reads_in_pieces(context.divided, site)) {
+    return [=](const at::Tensor& x, const Pass& pass) { return linear(x, weight, bias, pass.queue, pass.part_of(x)); };
+  }
+  const std::string& value = site_of(context.divided->of.placed(), site).inputs.front().whole.name;
+  context.in_pieces[value].push_back({.weight = weight, .bias = bias});
+  return [=](const at::Tensor& /*x*/, const Pass& pass) { return pass.take_product(*weight); };
+}
+
+// Out of a divided part, as `exit` says.
+Module make_summed_product(const ModuleContext& context, const std::string& name, std::int64_t out, std::int64_t in,
+                           const CrossingPtr& exit) {
+  if (leaves_in_pieces(context.divided, name)) {
+    const WeightPtr weight = weight_of(context, name, {out, in});
+    return [=](const at::Tensor& x, const Pass& pass) { return scattered_product(x, weight, exit, pass.queue); };
+  }
+  const Module product = make_linear(context, name, out, in);
+  return [=](const at::Tensor& x, const Pass& pass) { return crossed(product(x, pass), exit); };
+}
+
+}  // namespace
+
 Module make_linear(const ModuleContext& context, const std::string& name, std::int64_t out, std::int64_t in,
                    bool bias) {
   if (on_grid(context)) return make_grid_linear(context, name, bias);
@@ -63,7 +89,7 @@ Module make_linear(const ModuleContext& context, const std::string& name, std::i
     return
         [=](const at::Tensor& x, const Pass& pass) { return adapted_linear(x, weight, offset, adapter, pass.queue); };
   }
-  return [=](const at::Tensor& x, const Pass& pass) { return linear(x, weight, offset, pass.queue, pass.part_of(x)); };
+  return product_of(context, name, weight, offset);
 }
 
 Module make_leaving_linear(const ModuleContext& context, const std::string& name, std::int64_t out, std::int64_t in,
@@ -71,24 +97,44 @@ Module make_leaving_linear(const ModuleContext& context, const std::string& name
   if (on_grid(context)) return make_grid_leaving_linear(context, name, bias);
   const CrossingPtr exit = exit_of(context.divided, name);
   if (!exit) return make_linear(context, name, out, in, bias);
-  const Module product = make_linear(context, name, out, in);
+  const Module product = make_summed_product(context, name, out, in, exit);
   const WeightPtr offset = bias ? context.weights.take(context.prefix + name + ".bias", {out}) : WeightPtr();
   return [=](const at::Tensor& x, const Pass& pass) {
-    const at::Tensor sum = crossed(product(x, pass), exit);
+    const at::Tensor sum = product(x, pass);
     return offset ? add_bias(sum, offset, pass.queue) : sum;
   };
 }
 
-Pass entered(const at::Tensor& x, const Pass& pass, const CrossingPtr& entry) {
+Entry module_entry(const ModuleContext& context, const std::string& value) {
+  const auto found = context.in_pieces.find(value);
+  return {.crossing = entry_of(context.divided, value),
+          .in_pieces = found == context.in_pieces.end() ? std::vector<ReadingProduct>() : found->second};
+}
+
+Entry module_entry_into(const ModuleContext& context, std::string_view site) {
+  if (context.divided == nullptr) return {};
+  return module_entry(context, site_of(context.divided->of.placed(), site).inputs.front().whole.name);
+}
+
+Pass entered(const at::Tensor& x, const Pass& pass, const Entry& entry) {
   Pass inside = pass;
-  inside.gathered = crossed(x, entry);
-  inside.part = kept_part(x, entry);
+  if (entry.in_pieces.empty()) {
+    inside.gathered = crossed(x, entry.crossing);
+    inside.part = kept_part(x, entry.crossing);
+    return inside;
+  }
+  GatheredProducts all = products_in_pieces(x, entry.crossing, entry.in_pieces, pass.queue);
+  inside.gathered = std::move(all.gathered);
+  inside.made = std::make_shared<std::map<const Weight*, at::Tensor>>();
+  for (std::size_t i = 0; i < entry.in_pieces.size(); ++i) {
+    inside.made->emplace(entry.in_pieces[i].weight.get(), std::move(all.products[i]));
+  }
   return inside;
 }
 
 Module entering(const ModuleContext& context, const std::string& value, Module inner) {
-  const CrossingPtr entry = entry_of(context.divided, value);
-  if (!entry || !inner) return inner;
+  const Entry entry = module_entry(context, value);
+  if (!entry.crossing || !inner) return inner;
   return [=](const at::Tensor& x, const Pass& pass) {
     const Pass inside = entered(x, pass, entry);
     return inner(inside.gathered, inside);
@@ -164,7 +210,7 @@ Module make_layer(const ModuleContext& context, const Layer& layer) {
   const Norm mlp_norm = layer.norms == 2 ? make_norm(context, "norm_2", layer.norm) : mixer_norm;
   const Module inner_mlp = make_mlp(context, layer.mlp);
   if (layer.parallel) {
-    const CrossingPtr entry = entry_of(context.divided, "norm_1");
+    const Entry entry = module_entry(context, "norm_1");
     return [=](const at::Tensor& x, const Pass& pass) {
       const Pass inside = entered(mixer_norm.of(x, pass), pass, entry);
       const at::Tensor mixed = inner_mixer(inside.gathered, inside);
@@ -190,7 +236,7 @@ Module make_logits(const ModuleContext& context) {
   const WeightPtr table =
       weight_of(context, model.tied_embeddings ? "embedding" : "head", {model.vocabulary, model.hidden});
   const WeightPtr bias = model.head_bias ? context.weights.take("head.bias", {model.vocabulary}) : WeightPtr();
-  return [=](const at::Tensor& x, const Pass& pass) { return linear(x, table, bias, pass.queue, pass.part_of(x)); };
+  return product_of(context, "head", table, bias);
 }
 
 }  // namespace

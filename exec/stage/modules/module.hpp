@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "exec/stage/primitives/expert_rows.hpp"
 #include "exec/stage/primitives/weights.hpp"
 #include "exec/stage/tensor/crossing.hpp"
+#include "exec/stage/tensor/products_in_pieces.hpp"
 
 namespace plumb::exec {
 
@@ -51,19 +53,27 @@ struct Pass {
   // Of a part that ranks share out: what it reads, and with sequence parallelism what its products keep of that.
   at::Tensor gathered = {};
   KeptPartPtr part = {};
+  // Of an asynchronous layout, by the matrix: products that were made where their input was gathered.
+  std::shared_ptr<std::map<const Weight*, at::Tensor>> made = {};
 
   // Of an input of a product; null: the product keeps it as it is.
   [[nodiscard]] KeptPartPtr part_of(const at::Tensor& x) const {
     return part && x.is_same(gathered) ? part : KeptPartPtr();
   }
+  // Once: then it is the caller's alone.
+  [[nodiscard]] at::Tensor take_product(const Weight& of) const { return std::exchange(made->at(&of), {}); }
 };
 
 using Module = std::function<at::Tensor(const at::Tensor& input, const Pass& pass)>;
+
+// By the value that they read: products that are made where it is gathered, in the order of their modules.
+using ReadersInPieces = std::map<std::string, std::vector<ReadingProduct>>;
 
 // What a module is made of. Of a divided block the model and its layer have this rank's heads, widths and vocabulary.
 struct ModuleContext {
   const Model& model;
   WeightStore& weights;
+  ReadersInPieces& in_pieces;
   std::string prefix;      // of its weights' names, such as "layers.3."
   std::int64_t layer = 0;  // index of the decoder layer
   std::int64_t sequence = 0;
@@ -73,8 +83,16 @@ struct ModuleContext {
   const Divided* divided = nullptr;  // as the block is, among the ranks of a tensor group; null: it is whole
 };
 
+// How a value comes to the divided sites that read it.
+struct Entry {
+  CrossingPtr crossing;
+  std::vector<ReadingProduct> in_pieces = {};
+};
+// Of a value, of a site's first input. Precondition: all modules that read it are made.
+[[nodiscard]] Entry module_entry(const ModuleContext& context, const std::string& value);
+[[nodiscard]] Entry module_entry_into(const ModuleContext& context, std::string_view site);
 // x as divided sites read it, with the pass that they go on with: x is `gathered` there.
-[[nodiscard]] Pass entered(const at::Tensor& x, const Pass& pass, const CrossingPtr& entry);
+[[nodiscard]] Pass entered(const at::Tensor& x, const Pass& pass, const Entry& entry);
 // `inner` reads the value of this name so; where nothing moves, `inner` itself.
 [[nodiscard]] Module entering(const ModuleContext& context, const std::string& value, Module inner);
 

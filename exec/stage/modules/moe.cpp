@@ -69,7 +69,7 @@ Module make_moe_mlp(const ModuleContext& context, const MoeMlp& moe) {
   const ExpertModule up = make_expert_linear(context, "mlp.experts.up", {moe.experts, moe.width, hidden});
   const ExpertModule down = make_expert_linear(context, "mlp.experts.down", {moe.experts, hidden, moe.width});
   const SharedExpert shared = moe.shared_width > 0 ? make_shared_expert(context, moe) : SharedExpert();
-  const CrossingPtr entry = entry_into(context.divided, "mlp.dispatch");
+  const Entry entry = module_entry_into(context, "mlp.dispatch");
   const CrossingPtr choice_entry = entry_of(context.divided, "mlp.route");
   const CrossingPtr exit = exit_of(context.divided, "mlp.combine");
   const auto type = wide_type(context.numerics.compute);

@@ -1,8 +1,10 @@
 #include "exec/stage/tensor/move_ticks.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/base/error.hpp"
+#include "common/program/decomposed.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -21,7 +23,7 @@ std::string describe(const PlacedMove& move) {
 }
 
 BlockMoves block_moves(std::string block, const PlacedBlock& placed, int position) {
-  BlockMoves moves{.block = std::move(block), .by_phase = {}};
+  BlockMoves moves{.block = std::move(block), .by_phase = {}, .position = position};
   for (const PlacedMove& move : placed.moves) {
     if (!move.move.collective) continue;
     moves.by_phase[static_cast<std::size_t>(move.phase)].push_back(&move);
@@ -30,16 +32,58 @@ BlockMoves block_moves(std::string block, const PlacedBlock& placed, int positio
   return moves;
 }
 
+std::set<const PlacedMove*> moves_in_pieces(const PlacedBlock& placed, const BlockProgram& program) {
+  std::set<const PlacedMove*> found;
+  for (const PlacedMove& move : placed.moves) {
+    const auto is_piece = [&](const ProgramStep& step) {
+      return step.kind == StepKind::move && !step.beside.empty() && step.phase == move.phase &&
+             step.move.role == move.role && step.move.site == move.site && step.move.tensor == move.tensor;
+    };
+    if (move.move.collective && std::ranges::any_of(program.steps, is_piece)) found.insert(&move);
+  }
+  return found;
+}
+
 void MoveTicks::begin(const BlockMoves& of, Phase phase, int microbatch) {
   if (of_ != nullptr) end();  // what the action before has left out
   of_ = &of;
   phase_ = phase;
   microbatch_ = microbatch;
   next_ = 0;
+  pieces_.clear();
 }
 
 void MoveTicks::tick(const PlacedMove& move, Collective executed, const std::vector<int>& among) {
+  tick_next(move, executed, among, false);
+}
+
+void MoveTicks::tick_in_pieces(const PlacedMove& move, Collective executed, const std::vector<int>& among) {
+  tick_next(move, executed, among, true);
+  const int ranks = static_cast<int>(among.size());
+  const auto position = static_cast<int>(std::ranges::find(among, of_->position) - among.begin());
+  for (int number = 0; number < ranks; ++number) pieces_.push_back(whose_piece(executed, ranks, position, number));
+  std::ranges::reverse(pieces_);  // the next one last
+}
+
+void MoveTicks::tick_piece(int whose) {
+  if (of_ == nullptr || next_ == 0) throw RunError("rank " + std::to_string(rank_), "a piece of no move was made");
+  const PlacedMove& move = *of_->by_phase[static_cast<std::size_t>(phase_)][next_ - 1];
+  const std::string piece = "had its products of the piece of rank " + std::to_string(whose) + " of its group made ";
+  if (pieces_.empty()) fail(piece + "when all pieces had been", move);
+  if (pieces_.back() != whose)
+    fail(piece + "where that of rank " + std::to_string(pieces_.back()) + " comes next", move);
+  pieces_.pop_back();
+}
+
+void MoveTicks::require_all_pieces() const {
+  if (pieces_.empty()) return;
+  fail("had no products of the piece of rank " + std::to_string(pieces_.back()) + " of its group made",
+       *of_->by_phase[static_cast<std::size_t>(phase_)][next_ - 1]);
+}
+
+void MoveTicks::tick_next(const PlacedMove& move, Collective executed, const std::vector<int>& among, bool in_pieces) {
   if (of_ == nullptr) fail("was made outside of an action", move);
+  require_all_pieces();
   const std::vector<const PlacedMove*>& expected = of_->by_phase[static_cast<std::size_t>(phase_)];
   if (next_ == expected.size()) fail("was made when all moves of this action had been", move);
   if (expected[next_] != &move) fail("was made where this comes next: the " + describe(*expected[next_]), move);
@@ -47,10 +91,16 @@ void MoveTicks::tick(const PlacedMove& move, Collective executed, const std::vec
     fail("was made as another collective, " + std::string(name_of(executed)), move);
   const std::vector<int>& group = of_->groups.at(move.move.over.bits);
   if (group != among) fail("was made among the ranks at " + text(among) + " of the group, not " + text(group), move);
+  if (of_->in_pieces.contains(&move) != in_pieces) {
+    fail(in_pieces ? "was made in pieces, and its program has it whole"
+                   : "was made whole, and its program has it in pieces beside products",
+         move);
+  }
   ++next_;
 }
 
 void MoveTicks::end() {
+  require_all_pieces();
   const std::vector<const PlacedMove*>& expected = of_->by_phase[static_cast<std::size_t>(phase_)];
   if (next_ < expected.size()) fail("was not made", *expected[next_]);
   of_ = nullptr;

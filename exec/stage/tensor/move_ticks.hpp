@@ -4,10 +4,12 @@
 #include <array>
 #include <cstddef>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "common/placement/placed_block.hpp"
+#include "common/program/step.hpp"
 
 namespace plumb::exec {
 
@@ -16,11 +18,15 @@ struct BlockMoves {
   std::string block;  // "block 3"
   std::array<std::vector<const PlacedMove*>, 3> by_phase;
   std::map<std::uint16_t, std::vector<int>> groups = {};  // by the bits of a move's axes: positions in the tensor group
+  int position = 0;                                       // this rank's
+  std::set<const PlacedMove*> in_pieces = {};             // those that the block's program has so
 };
 // "all-reduce of the output attention.out (site attention.out)".
 [[nodiscard]] std::string describe(const PlacedMove& move);
 // `position`: of the rank in its tensor group.
 [[nodiscard]] BlockMoves block_moves(std::string block, const PlacedBlock& placed, int position);
+// The moves of which `program`, that of the placed block, makes each step beside products.
+[[nodiscard]] std::set<const PlacedMove*> moves_in_pieces(const PlacedBlock& placed, const BlockProgram& program);
 
 // Of one rank. It compares a pointer and a few ranks for each move, so it is always on.
 class MoveTicks {
@@ -32,10 +38,17 @@ class MoveTicks {
   // What is moved next. Throws RunError that names rank, action, site and tensor where it is not this move, or is
   // executed by another collective than the move's, or among other ranks than its axes say (positions in the group).
   void tick(const PlacedMove& move, Collective executed, const std::vector<int>& among);
+  // The same of one that goes in pieces; then each, when its products are made, by the place in the move's group of the
+  // rank whose tokens they are: in the order of common/program/decomposed.hpp. Both throw as `tick`, which throws for a
+  // move that the program has in pieces, as this does for one that it has whole; and where a piece is left.
+  void tick_in_pieces(const PlacedMove& move, Collective executed, const std::vector<int>& among);
+  void tick_piece(int whose);
   // The action has ended. Throws the same where a move is left.
   void end();
 
  private:
+  void tick_next(const PlacedMove& move, Collective executed, const std::vector<int>& among, bool in_pieces);
+  void require_all_pieces() const;
   [[noreturn]] void fail(const std::string& what, const PlacedMove& move) const;
 
   int rank_;
@@ -43,6 +56,7 @@ class MoveTicks {
   Phase phase_ = Phase::forward;
   int microbatch_ = 0;
   std::size_t next_ = 0;
+  std::vector<int> pieces_ = {};  // of the move before `next_`, that are still to be made
 };
 
 }  // namespace plumb::exec

@@ -2,11 +2,17 @@
 
 #include <ATen/ATen.h>
 
+#include <optional>
+
 #include "common/base/error.hpp"
+#include "common/program/decomposed.hpp"
 #include "exec/host/pauses.hpp"
+#include "exec/transport/collectives/pieces.hpp"
 
 namespace plumb::exec {
 namespace {
+
+constexpr int tokens_dimension = 1;  // of values
 
 std::span<std::byte> bytes_of(const at::Tensor& x) {
   return {static_cast<std::byte*>(x.mutable_data_ptr()), x.nbytes()};
@@ -144,6 +150,67 @@ at::Tensor TensorGroup::summed_part(const at::Tensor& x, const LocalMove& move) 
   const at::Tensor sum = at::empty(parts.sizes().slice(1), parts.options());
   scatter_sum(move.group, parts, sum);
   return by_columns ? sum.t() : sum;
+}
+
+std::vector<std::int64_t> TensorGroup::begin_pieces(const LocalMove& move, Collective executed) {
+  if (!collectives_) throw RunError("tensor group", "moves pieces between hosts alone");
+  ticks_.tick_in_pieces(*move.move, executed, move.group);
+  if (move.dimension != tokens_dimension) throw RunError("tensor group", "pieces are of tokens");
+  const int ranks = static_cast<int>(move.group.size());
+  const int own = static_cast<int>(place_among(move.group));
+  std::vector<std::int64_t> order;
+  for (int number = 0; number < ranks; ++number) order.push_back(whose_piece(executed, ranks, own, number));
+  return order;
+}
+
+void TensorGroup::gather_in_pieces(const at::Tensor& x, const LocalMove& move, const UsePiece& use) {
+  const at::Tensor own = x.detach().contiguous();
+  std::optional<GatherInPieces> gather;
+  TimesBeside step;  // of the ring
+  for (const std::int64_t whose : begin_pieces(move, Collective::all_gather)) {
+    at::Tensor piece = own;
+    Payload come;
+    if (!gather) {
+      step.begun = Clock::now();
+      gather.emplace(collectives_->transport(), ranks_at(move.group), bytes_of(own));
+      step.started = Clock::now();
+    } else {
+      step.wanted = Clock::now();
+      come = gather->next(deadline());
+      step.ended = Clock::now();
+      step.arrived = gather->last_arrival();
+      collectives_->within_actions().tensor += time_of(step);
+      step.begun = step.started = step.ended;
+      piece = at::from_blob(come.data, own.sizes(), own.options().requires_grad(false));
+    }
+    ticks_.tick_piece(static_cast<int>(whose));
+    use(whose, piece);
+  }
+}
+
+at::Tensor TensorGroup::scatter_in_pieces(const LocalMove& move, std::size_t bytes, const MakePiece& make) {
+  const std::vector<std::int64_t> order = begin_pieces(move, Collective::reduce_scatter);
+  ScatterInPieces scatter(collectives_->transport(), ranks_at(move.group), bytes);
+  TimesBeside way;  // from the first piece that leaves
+  at::Tensor own;
+  for (const std::int64_t whose : order) {
+    const at::Tensor piece = make(whose);
+    ticks_.tick_piece(static_cast<int>(whose));
+    if (whose == order.back()) {
+      own = piece;
+      continue;
+    }
+    if (whose == order.front()) way.begun = Clock::now();
+    scatter.give(static_cast<std::size_t>(whose), bytes_of(piece));
+    if (whose == order.front()) way.started = Clock::now();
+  }
+  way.wanted = Clock::now();
+  at::Tensor sum = at::empty_like(own);
+  scatter.finish(bytes_of(own), bytes_of(sum), element_type(own), deadline());
+  way.ended = Clock::now();
+  way.arrived = scatter.last_arrival();
+  collectives_->within_actions().tensor += time_of(way);
+  return sum;
 }
 
 at::Tensor TensorGroup::joined_statistics(const at::Tensor& rows, const LocalMove& move) {

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -44,6 +45,15 @@ class TensorGroup : public torch::CustomClassHolder {
   // Throws RunError where MoveTicks does, for an all-to-all, for a dimension that the ranks do not divide, for a type
   // that is not added, and where a peer does not come in time.
   [[nodiscard]] at::Tensor moved(const at::Tensor& x, const LocalMove& move);
+  // An all-gather or a reduce-scatter of tokens [batch, tokens, …] of an asynchronous layout, in pieces of one rank's
+  // tokens each beside what is made of them (common/program/decomposed.hpp); `whose`: by its place among the move's
+  // ranks. `use` has its own piece while the first one comes, and each that comes while the next does; `make` gives,
+  // contiguous and of `bytes`, what goes to that rank, or stays, and is sent while the next is made. The sum has the
+  // bits that `moved` gives it. Throw as `moved`. Between hosts.
+  using UsePiece = std::function<void(std::int64_t whose, const at::Tensor& piece)>;
+  void gather_in_pieces(const at::Tensor& x, const LocalMove& move, const UsePiece& use);
+  using MakePiece = std::function<at::Tensor(std::int64_t whose)>;
+  [[nodiscard]] at::Tensor scatter_in_pieces(const LocalMove& move, std::size_t bytes, const MakePiece& make);
   // Once a step: in place, of contiguous values, over the ranks at these positions.
   void sum_in_place(const at::Tensor& x, const std::vector<int>& positions);
 
@@ -70,6 +80,8 @@ class TensorGroup : public torch::CustomClassHolder {
   virtual void gather_parts(const std::vector<int>& positions, const at::Tensor& all);
   virtual void scatter_sum(const std::vector<int>& positions, const at::Tensor& parts, const at::Tensor& sum);
 
+  // Whose pieces a move's are, in the order of its program.
+  [[nodiscard]] std::vector<std::int64_t> begin_pieces(const LocalMove& move, Collective executed);
   [[nodiscard]] Clock::time_point deadline() const;
 
   std::shared_ptr<Collectives> collectives_;  // of the rank: several stages share it

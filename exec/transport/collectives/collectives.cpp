@@ -1,12 +1,14 @@
 #include "exec/transport/collectives/collectives.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <string>
 #include <utility>
 
 #include "exec/transport/collectives/blocks.hpp"
+#include "exec/transport/collectives/call.hpp"
 #include "exec/transport/collectives/payloads.hpp"
 #include "exec/transport/collectives/rank_group.hpp"
 #include "exec/transport/collectives/sum.hpp"
@@ -16,83 +18,11 @@ namespace {
 
 constexpr std::size_t message_bytes = 512 << 10;  // of an all-reduce: measured, tests/bench/bench_collectives.cpp
 
-// One collective of this rank, with its peers by their position in the group.
-class Call {
- public:
-  Call(Transport& transport, std::span<const int> group, Clock::time_point deadline)
-      : transport_(transport),
-        group_(group),
-        deadline_(deadline),
-        place_(group, transport.rank()),
-        waits_for_(place_.position()) {}
-
-  [[nodiscard]] std::size_t position() const { return place_.position(); }
-  [[nodiscard]] std::size_t size() const { return group_.size(); }
-  [[nodiscard]] std::size_t after(std::size_t distance) const { return place_.after(distance); }
-  [[nodiscard]] std::size_t before(std::size_t distance) const { return place_.before(distance); }
-
-  [[nodiscard]] std::size_t position_of(int rank) const {
-    const auto found = std::ranges::find(group_, rank);
-    if (found == group_.end()) throw failure(fmt::format("rank {} is not in the group", rank));
-    return static_cast<std::size_t>(found - group_.begin());
-  }
-
-  void expect(std::size_t from, std::size_t bytes) { transport_.expect(group_[from], Channel::collective, bytes, 1); }
-  void send(std::size_t to, Payload payload) { transport_.send(group_[to], Channel::collective, std::move(payload)); }
-  [[nodiscard]] Payload receive(std::size_t from, std::size_t bytes) {
-    waits_for_ = from;
-    bytes_ = bytes;
-    Payload payload = transport_.receive(group_[from], Channel::collective, deadline_).payload;
-    waits_for_ = position();
-    received_ += Bytes{static_cast<std::int64_t>(payload.size)};
-    return payload;
-  }
-
-  [[nodiscard]] Bytes received() const { return received_; }
-
-  // For errors: "over ranks 0, 2, 3, waiting for 12 bytes from rank 2".
-  [[nodiscard]] std::string describe() const {
-    const std::string over = fmt::format("over ranks {}", fmt::join(group_, ", "));
-    if (waits_for_ == position()) return over;
-    return fmt::format("{}, waiting for {} bytes from rank {}", over, bytes_, group_[waits_for_]);
-  }
-
-  [[nodiscard]] RunError failure(const std::string& problem) const {
-    return RunError(fmt::format("rank {}", transport_.rank()), problem);
-  }
-
-  void require_one_each(std::size_t parts) const {
-    if (parts != size()) throw failure(fmt::format("{} parts for {} ranks", parts, size()));
-  }
-
- private:
-  Transport& transport_;
-  std::span<const int> group_;
-  Clock::time_point deadline_;
-  PlaceInGroup place_;
-  std::size_t waits_for_;  // itself: nobody
-  std::size_t bytes_ = 0;  // that it waits for
-  Bytes received_;
-};
-
-void expect_from_all(Call& call, std::size_t bytes) {
-  for (std::size_t distance = 1; distance < call.size(); ++distance) call.expect(call.before(distance), bytes);
-}
-
 template <class List>
 void send_to_each(Call& call, const List& parts) {
   for (std::size_t distance = 1; distance < call.size(); ++distance) {
     call.send(call.after(distance), copy_of(parts[call.after(distance)]));
   }
-}
-
-// What all others have sent, by their position.
-std::vector<Payload> receive_from_all(Call& call, std::size_t bytes) {
-  std::vector<Payload> received(call.size());
-  for (std::size_t distance = 1; distance < call.size(); ++distance) {
-    received[call.before(distance)] = call.receive(call.before(distance), bytes);
-  }
-  return received;
 }
 
 template <class List>
@@ -136,16 +66,9 @@ std::vector<PartList> cut_into_blocks(std::span<std::byte> values, std::size_t r
 // Throws with the collective's name and group what `body` throws, and counts what it has received.
 template <class Body>
 void Collectives::run(const char* name, std::span<const int> group, Clock::time_point deadline, const Body& body) {
-  Call call(transport_, group, deadline);
-  try {
-    body(call);
-  } catch (const Stopped&) {
-    throw;
-  } catch (const RunError& error) {
-    throw RunError(fmt::format("rank {}", transport_.rank()),
-                   fmt::format("{} {}: {}", name, call.describe(), error.problem()), error.hint());
-  }
-  transport_.count_received({group.begin(), group.end()}, call.received());
+  Call call(transport_, group);
+  call.wait_until(deadline);
+  call.named(name, [&] { body(call); });
 }
 
 void Collectives::all_reduce(std::span<const int> group, std::span<std::byte> values, ElementType type,
@@ -155,13 +78,13 @@ void Collectives::all_reduce(std::span<const int> group, std::span<std::byte> va
     const std::vector<PartList> blocks = cut_into_blocks(values, call.size(), width_of(type));
     const auto own = [&](std::size_t block) { return blocks[block][call.position()]; };
     // Blocks overlap by one: while a block's sums go around, the next one's values are under way.
-    expect_from_all(call, own(0).size());
+    call.expect_from_all(own(0).size());
     for (std::size_t block = 0; block < blocks.size(); ++block) {
-      if (block + 1 < blocks.size()) expect_from_all(call, own(block + 1).size());
+      if (block + 1 < blocks.size()) call.expect_from_all(own(block + 1).size());
       expect_around(call, blocks[block]);
     }
     send_to_each(call, blocks[0]);
-    std::vector<Payload> received = receive_from_all(call, own(0).size());
+    std::vector<Payload> received = call.receive_from_all(own(0).size());
     for (std::size_t block = 0; block < blocks.size(); ++block) {
       const bool more = block + 1 < blocks.size();
       if (more) send_to_each(call, blocks[block + 1]);
@@ -169,7 +92,7 @@ void Collectives::all_reduce(std::span<const int> group, std::span<std::byte> va
       add_received(own(block), call.position(), received, bytes_in(sum), type);
       copy(bytes_in(sum), own(block));
       begin_ring(call, std::move(sum));
-      if (more) received = receive_from_all(call, own(block + 1).size());
+      if (more) received = call.receive_from_all(own(block + 1).size());
       finish_ring(call, blocks[block]);
     }
   });
@@ -193,9 +116,9 @@ void Collectives::reduce_scatter(std::span<const int> group, ConstParts parts, s
     if (own.size() != sum.size()) {
       throw call.failure(fmt::format("a sum of {} bytes for a part of {}", sum.size(), own.size()));
     }
-    expect_from_all(call, own.size());
+    call.expect_from_all(own.size());
     send_to_each(call, parts);
-    add_received(own, call.position(), receive_from_all(call, own.size()), sum, type);
+    add_received(own, call.position(), call.receive_from_all(own.size()), sum, type);
   });
 }
 
@@ -221,8 +144,8 @@ void Collectives::reduce(std::span<const int> group, int root, std::span<std::by
     if (call.position() != to) {
       call.send(to, copy_of(values));
     } else {
-      expect_from_all(call, values.size());
-      add_received(values, call.position(), receive_from_all(call, values.size()), values, type);
+      call.expect_from_all(values.size());
+      add_received(values, call.position(), call.receive_from_all(values.size()), values, type);
     }
   });
 }

@@ -86,6 +86,9 @@ class Collectives {
   [[nodiscard]] const GroupBytes& received() const { return transport_.received_in_groups(); }
   [[nodiscard]] TimesWithin& within_actions() { return transport_.within_actions(); }
 
+  // For collectives in pieces (collectives/pieces.hpp).
+  [[nodiscard]] Transport& transport() { return transport_; }
+
  private:
   template <class Body>
   void run(const char* name, std::span<const int> group, Clock::time_point deadline, const Body& body);

@@ -2,6 +2,7 @@
 #include "common/program/decomposed.hpp"
 
 #include <algorithm>
+#include <set>
 #include <string>
 
 #include "common/program/block_program.hpp"
@@ -143,6 +144,36 @@ TEST_CASE("a gather's own piece goes first, and a scatter's own piece last") {
                                             k, v, out, out, "attention.out.reduce | attention.out", "mlp.up",
                                             "mlp.up.gather | mlp.up", "mlp.up", "mlp.down", "mlp.down",
                                             "mlp.down.reduce | mlp.down"});
+}
+
+// Where tokens are dispatched, which experts each has chosen is gathered, too, and no product reads that.
+TEST_CASE("a shared expert's products go beside the gather of the tokens that they read") {
+  Model model = plain_gpt();
+  model.layers[0].mlp = MoeMlp{.experts = 8, .top_k = 2, .width = 512, .shared_width = 1024};
+  const Software software;
+  const KernelContext context{.sequence = 64, .microbatch = 4, .software = software, .asynchronous = true};
+  const PlacedBlock placed =
+      place_block(model, 1, {.degree = 4, .sequence_parallel = true, .asynchronous = true}, {4, 64});
+  const BlockProgram program = block_program(layer_operations(model, 0, operation_context(context)), context, placed);
+  std::set<std::string> beside;  // of what is gathered in F
+  for (const ProgramStep& step : program.steps) {
+    if (step.kind != StepKind::move || step.phase != Phase::forward || step.move.role != Role::input) continue;
+    for (const std::size_t other : step.beside) beside.insert(step.move.tensor + " | " + program.steps[other].name);
+  }
+  CHECK(beside == std::set<std::string>{"norm_1 | attention.q", "norm_1 | attention.k", "norm_1 | attention.v",
+                                        "norm_2 | mlp.shared.gate", "norm_2 | mlp.shared.up"});
+}
+
+TEST_CASE("pieces come around the ring from the rank before, and go to that first") {
+  const auto order = [](Collective collective, int ranks, int position) {
+    std::vector<int> whose;
+    for (int number = 0; number < ranks; ++number) whose.push_back(whose_piece(collective, ranks, position, number));
+    return whose;
+  };
+  CHECK(order(Collective::all_gather, 4, 1) == std::vector<int>{1, 0, 3, 2});
+  CHECK(order(Collective::reduce_scatter, 4, 1) == std::vector<int>{0, 3, 2, 1});
+  CHECK(order(Collective::all_gather, 2, 0) == std::vector<int>{0, 1});
+  CHECK(order(Collective::reduce_scatter, 2, 1) == std::vector<int>{0, 1});
 }
 
 TEST_CASE("parts of actions take as long as the phases in pieces, in every layout of each model that divides tokens") {

@@ -135,8 +135,9 @@ std::string refusal_of(const Change& change, const TinyPlan& wanted = {}) {
 TEST_CASE("1d tensor parallelism is executed, and what else there is says what is") {
   CHECK(refusal_of([](Plan&) {}).empty());
   CHECK(refusal_of([](Plan& plan) { plan.layout.tensor.sequence_parallel = true; }).empty());
-  CHECK_THAT(refusal_of([](Plan& plan) { plan.layout.tensor.asynchronous = true; }),
-             ContainsSubstring("asynchronous: false"));
+  CHECK(refusal_of([](Plan& plan) {
+          plan.layout.tensor.sequence_parallel = plan.layout.tensor.asynchronous = true;
+        }).empty());
   CHECK_THAT(refusal_of([](Plan& plan) { plan.training.lora = Lora{}; }), ContainsSubstring("LoRA"));
   CHECK_THAT(refusal_of([](Plan& plan) { plan.model.vision = Vision{}; }), ContainsSubstring("model of images"));
   CHECK_THAT(refusal_of([](Plan& plan) { plan.software.scattered_messages = true; }),
@@ -156,6 +157,9 @@ TEST_CASE("1d tensor parallelism is executed, and what else there is says what i
   CHECK_THAT(refusal(plan, cuda), ContainsSubstring("ranks that share one device run pipelines alone"));
   cuda.transport = "nccl";
   CHECK(refusal(plan, cuda).empty());
+  plan.layout.tensor.sequence_parallel = plan.layout.tensor.asynchronous = true;
+  CHECK_THAT(refusal(plan, cuda), ContainsSubstring("asynchronous tensor parallelism on a GPU or over NCCL") &&
+                                      ContainsSubstring("asynchronous: false"));
 }
 
 TEST_CASE("2d, 2.5d and 3d tensor parallelism is executed where each rank has a device, and what else there is says what is") {

@@ -6,8 +6,10 @@
 #include <cstdint>
 #include <mutex>
 #include <random>
+#include <stdexcept>
 #include <vector>
 
+#include "exec/emulation/emulated_group.hpp"
 #include "exec/emulation/polled_sleep.hpp"
 #include "exec/launch/launch.hpp"
 #include "exec/run/rank_log.hpp"
@@ -236,4 +238,46 @@ TEST_CASE("gradients and weights that nobody touches have sizes and no memory") 
     CHECK(only(log.steps.back(), ActionKind::reduce_gradient).bytes == large + large / 2);
     CHECK(only(log.steps.back(), ActionKind::unshard).bytes == large);
   }
+}
+
+namespace {
+
+// One collective of 0.02 s.
+CollectiveTable slow_table() {
+  Machine machine;
+  machine.collective_bandwidth.value = {1e9};
+  CollectiveTable table(machine, GroupPlacement{.ranks = 3, .per_machine = 3});
+  (void)table.index(Collective::all_gather, 30e6);
+  return table;
+}
+
+}  // namespace
+
+// Rank 1 comes 50 ms late. Its step of the ring delays rank 2's, which computes beside it; rank 0 waits for rank 2
+// alone, until all wait for all.
+TEST_CASE(
+    "a step of a ring is on its way from when the rank before it has sent it, and a whole collective waits for all") {
+  const CollectiveTable table = slow_table();
+  REQUIRE(time_of(table.at(0)).value == Approx(0.02));
+  const double late = 0.05;
+  const auto ends_of = [&](const std::vector<ActionPart>& parts) {
+    std::array<double, 3> ends{};
+    const Clock::time_point begin = Clock::now();
+    run_on_threads(make_local_transports(3), [&](Transport& transport) {
+      EmulatedGroup group(transport, {0, 1, 2}, {60});
+      const bool is_late = transport.rank() == 1;
+      if (is_late) sleep_until(after(begin, {late}), nullptr);
+      group.run(parts, table, is_late ? Clock::now() : begin);
+      ends[static_cast<std::size_t>(transport.rank())] = seconds_since(begin, Clock::now());
+      if (transport.received_bytes() != Bytes{}) throw std::logic_error("it moved something");
+    });
+    return ends;
+  };
+  const std::array<double, 3> ring =
+      ends_of({{.compute = {0.03}, .collective = 0, .beside = true}, {.compute = {0.01}}});
+  CHECK(ring[0] >= 0.03 + 0.01);
+  CHECK(ring[1] >= late + 0.03 + 0.01);
+  CHECK(ring[2] >= late + 0.02 + 0.01);
+  const std::array<double, 3> whole = ends_of({{.compute = {0.01}, .collective = 0}, {.compute = {0.01}}});
+  for (const double end : whole) CHECK(end >= late + 0.01 + 0.02 + 0.01);
 }

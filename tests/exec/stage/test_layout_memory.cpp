@@ -28,6 +28,7 @@ struct Case {
   TensorKind kind = TensorKind::one_d;
   int depth = 1;
   int microbatch = 2;  // sequences
+  bool asynchronous = false;
   bool reshard_after_forward = false;
 };
 
@@ -63,7 +64,8 @@ Plan plan_of(const Case& shape) {
                                    .sequence_parallel = shape.sequence_parallel,
                                    .kind = shape.kind,
                                    .depth = shape.depth,
-                                   .microbatch = shape.microbatch});
+                                   .microbatch = shape.microbatch,
+                                   .asynchronous = shape.asynchronous});
   plan.layout.tensor.reshard_after_forward = shape.reshard_after_forward;
   plan.training.sequence = sequence;
   plan.training.offload = shape.offload;
@@ -133,6 +135,19 @@ TEST_CASE("every executed layout needs the memory that is predicted, within 5%")
   for (Case shape : cases) {
     shape.precision = precision;
     require_predicted_memory(shape);
+  }
+}
+
+TEST_CASE("an asynchronous tensor group's ranks need the memory that is predicted, within 5%") {
+  const auto precision = GENERATE(ElementType::fp32, ElementType::bf16);
+  for (const int tensor : {2, 4}) {
+    for (const auto& [schedule, ranks] :
+         std::vector<std::pair<const char*, int>>{{"1f1b", 1}, {"1f1b", 2}, {"zb-h1", 2}}) {
+      Case shape{.schedule = schedule, .ranks = ranks, .tensor = tensor, .sequence_parallel = true};
+      shape.precision = precision;
+      shape.asynchronous = true;
+      require_predicted_memory(shape);
+    }
   }
 }
 

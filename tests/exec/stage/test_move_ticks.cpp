@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "common/base/error.hpp"
+#include "common/block_cost/block_work.hpp"
 #include "exec/stage/tensor/division.hpp"
 #include "tests/catch.hpp"
 #include "tests/exec/stage/models.hpp"
@@ -164,6 +165,108 @@ TEST_CASE("a grid's weight that is not gathered, a gradient that is not scattere
   CHECK_THROWS_WITH(ticks.tick(*gather->first, gather->second, {0, 1}),
                     ContainsSubstring("the all-gather of the weight attention.q.weight (site attention.q) was made "
                                       "among the ranks at 0, 1 of the group, not 1, 3"));
+}
+
+namespace {
+
+// As an asynchronous layout of four ranks makes them.
+struct InPieces {
+  explicit InPieces(std::size_t number, int rank)
+      : division(of_model(), static_cast<int>(number), layout, training(), rank),
+        moves(block_moves("block", division.placed(), rank)) {
+    Scenario scenario;
+    scenario.model = of_model();
+    scenario.training = training();
+    scenario.layout.tensor = layout;
+    moves.in_pieces = moves_in_pieces(division.placed(), work_of_block(scenario, number)->program);
+  }
+
+  static Model of_model() { return test::of_four(test::llama(2)); }
+
+  static constexpr TensorLayout layout{.degree = 4, .sequence_parallel = true, .asynchronous = true};
+  Division division;
+  BlockMoves moves;
+};
+
+// A move and whose pieces, in their order; none: it is made whole.
+struct MadeInPieces {
+  const PlacedMove* move;
+  std::vector<int> pieces;
+};
+
+std::vector<MadeInPieces> forward_of_layer(const BlockMoves& moves, int rank) {
+  std::vector<MadeInPieces> made;
+  for (const PlacedMove* move : moves.by_phase[0]) {
+    const bool gathers = move->move.collective == Collective::all_gather;
+    const std::vector<int> ring = gathers ? std::vector<int>{rank, rank + 3, rank + 2, rank + 1}
+                                          : std::vector<int>{rank + 3, rank + 2, rank + 1, rank};
+    made.push_back({.move = move, .pieces = {}});
+    for (const int whose : ring) made.back().pieces.push_back(whose % 4);
+  }
+  return made;
+}
+
+void run_pieces(const BlockMoves& moves, const std::vector<MadeInPieces>& made) {
+  MoveTicks ticks(3);
+  ticks.begin(moves, Phase::forward, 5);
+  for (const MadeInPieces& each : made) {
+    const std::vector<int>& ranks = among(moves, *each.move);
+    if (each.pieces.empty()) {
+      ticks.tick(*each.move, *each.move->move.collective, ranks);
+      continue;
+    }
+    ticks.tick_in_pieces(*each.move, *each.move->move.collective, ranks);
+    for (const int whose : each.pieces) ticks.tick_piece(whose);
+  }
+  ticks.end();
+}
+
+}  // namespace
+
+TEST_CASE("of an asynchronous layout all that products read gathered or make scattered goes in pieces") {
+  CHECK(InPieces(0, 0).moves.in_pieces.empty());  // an embedding's scatter has no product
+  CHECK(InPieces(1, 0).moves.in_pieces.size() == 4 + 4 + 2);
+  const InPieces head(3, 0);
+  REQUIRE(head.moves.in_pieces.size() == 3);
+  for (const PlacedMove* move : head.moves.in_pieces) CHECK(move->tensor == "final_norm");
+}
+
+TEST_CASE("a step of a ring that is left out, made twice or in another order is noticed, and a move that is whole") {
+  for (const int rank : {0, 2}) {
+    const InPieces of(1, rank);
+    const std::vector<MadeInPieces> right = forward_of_layer(of.moves, rank);
+    REQUIRE(right.size() == 4);
+    run_pieces(of.moves, right);
+    const auto noticed = [&](const auto& change, const std::string& by) {
+      std::vector<MadeInPieces> made = right;
+      change(made);
+      CHECK_THROWS_WITH(run_pieces(of.moves, made),
+                        ContainsSubstring("rank 3, F of microbatch 5 in block") && ContainsSubstring(by));
+    };
+    const auto text = [&](int distance) { return std::to_string((rank + distance) % 4); };
+    noticed([](auto& made) { made[0].pieces.pop_back(); },
+            "all-gather of the input norm_1 (site attention.q) had no products of the piece of rank " + text(1));
+    noticed([](auto& made) { made[0].pieces.erase(made[0].pieces.begin() + 1); },
+            "piece of rank " + text(2) + " of its group made where that of rank " + text(3) + " comes next");
+    noticed([](auto& made) { std::swap(made[0].pieces[1], made[0].pieces[2]); },
+            "piece of rank " + text(2) + " of its group made where that of rank " + text(3) + " comes next");
+    noticed([](auto& made) { made[0].pieces.push_back(0); }, "made when all pieces had been");
+    noticed([](auto& made) { std::ranges::rotate(made[1].pieces, made[1].pieces.end() - 1); },
+            "reduce-scatter of the output attention.out (site attention.out) had its products of the piece of rank " +
+                text(0));
+    noticed([](auto& made) { made[3].pieces.pop_back(); },
+            "reduce-scatter of the output mlp.down (site mlp.down) had no products of the piece of rank " + text(0));
+    noticed([](auto& made) { made[2].pieces.clear(); },
+            "all-gather of the input norm_2 (site mlp.gate) was made whole, and its program has it in pieces");
+    noticed([](auto& made) { made.erase(made.begin()); },
+            "output attention.out (site attention.out) was made where this comes next: the all-gather of the input");
+  }
+  const InPieces embedding(0, 0);
+  const PlacedMove* const scatter = embedding.moves.by_phase[0].front();
+  CHECK_THROWS_WITH(run_pieces(embedding.moves, {{scatter, {3, 2, 1, 0}}}),
+                    ContainsSubstring("was made in pieces, and its program has it whole"));
+  MoveTicks ticks(3);
+  CHECK_THROWS_WITH(ticks.tick_piece(0), ContainsSubstring("a piece of no move"));
 }
 
 TEST_CASE("a table that leaves out a declared move is refused by the site and the tensor that need it") {

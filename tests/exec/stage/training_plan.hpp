@@ -27,6 +27,7 @@ struct Wanted {
   TensorKind kind = TensorKind::one_d;
   int depth = 1;
   int microbatch = 2;  // sequences
+  bool asynchronous = false;
 };
 
 inline Plan training_plan(const Wanted& wanted) {
@@ -39,7 +40,8 @@ inline Plan training_plan(const Wanted& wanted) {
   plan.layout.tensor = {.degree = wanted.tensor,
                         .kind = wanted.kind,
                         .depth = wanted.depth,
-                        .sequence_parallel = wanted.sequence_parallel};
+                        .sequence_parallel = wanted.sequence_parallel,
+                        .asynchronous = wanted.asynchronous};
   plan.training.precision = wanted.precision;
   plan.schedule = generate_schedule(
       wanted.schedule,

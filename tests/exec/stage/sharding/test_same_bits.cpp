@@ -46,3 +46,15 @@ TEST_CASE("ten steps of two pipelines side by side have the same bits over gloo 
   const std::vector<TransportKind> kinds = transport_kinds();
   for (std::size_t kind : {0, 1}) require_alike(plan, 10, kinds.at(kind), alike);
 }
+
+// A product's pieces read weights that are gathered for the whole block, and add to gradients that are.
+TEST_CASE("asynchronous tensor groups side by side have the same bits under every rule") {
+  const Plan plan = training_plan({.model = gpt2(2, true),
+                                   .microbatches = 2,
+                                   .data = 2,
+                                   .tensor = 2,
+                                   .sequence_parallel = true,
+                                   .asynchronous = true});
+  const TransportKind local = transport_kinds().front();
+  require_alike(plan, 3, local, train(plan, 3, local));
+}

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -14,6 +15,10 @@
 #include "tests/exec/stage/pipelines.hpp"
 
 namespace plumb::exec::test {
+
+inline std::string describe_case(const Plan& plan) {
+  return plan.name + ", " + describe(plan.layout) + (plan.training.precision == ElementType::bf16 ? ", bf16" : "");
+}
 
 inline NamedGradients whole(const Plan& plan, const std::vector<NamedGradients>& by_rank) {
   Shards shards(plan);

@@ -9,6 +9,7 @@
 
 using namespace plumb;
 using namespace plumb::exec;
+using test::describe_case;
 using test::require_passed;
 using test::Wanted;
 using test::whole;
@@ -57,10 +58,6 @@ Plan plan_of(const Model& model, const Grid& grid, const char* schedule, int ran
                                    .microbatch = grid.microbatch});
   plan.layout.tensor.reshard_after_forward = grid.reshard;
   return plan;
-}
-
-std::string describe_case(const Plan& plan) {
-  return plan.name + ", " + describe(plan.layout) + (plan.training.precision == ElementType::bf16 ? ", bf16" : "");
 }
 
 void require_trains(const Grid& grid) {

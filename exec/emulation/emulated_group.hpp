@@ -1,0 +1,52 @@
+// Actions of a rank of a tensor group, part by part: pauses in place of computing, and in place of each collective, or
+// step of a ring, an empty message that is on its way for the predicted time.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "common/planner/unfolded.hpp"
+#include "exec/device/clock.hpp"
+#include "exec/transport/collectives/rank_group.hpp"
+#include "exec/transport/transport.hpp"
+
+namespace plumb::exec {
+
+// The ranks of a group go through equal parts in the same order. A step of a ring starts when its part does, and ends
+// its time after the rank before has sent its own: a rank that is late delays the next. For a whole collective all wait
+// for all. What they tell each other is no payload.
+class EmulatedGroup {
+ public:
+  // `world`, of all ranks, must outlive this. `group`: ascending ranks of it, this one among them; `patience`: how long
+  // one waits for another.
+  EmulatedGroup(Transport& world, std::vector<int> group, Seconds patience);
+
+  // From `begin` on; returns when the last part has ended. Throws as Transport::receive, and what polling throws.
+  void run(std::span<const ActionPart> parts, const CollectiveTable& table, Clock::time_point begin);
+
+ private:
+  // Of an action at once: what is granted before it is sent leaves at once.
+  void expect_all(std::span<const ActionPart> parts);
+  // To the next rank, and what the one before has sent: when it had come.
+  void send();
+  [[nodiscard]] Clock::time_point receive();
+  // Nobody goes on before all have come.
+  void meet();
+
+  Transport& world_;
+  std::vector<int> group_;
+  PlaceInGroup place_;
+  Seconds patience_;
+};
+
+// What the actions of a plan's stages do so, and how long it takes.
+struct EmulatedParts {
+  explicit EmulatedParts(const Plan& plan) : details(unfolding_details(plan)) {}
+
+  [[nodiscard]] const std::vector<ActionPart>& of(int stage, ActionKind kind) const;
+
+  UnfoldingDetails details;
+};
+
+}  // namespace plumb::exec

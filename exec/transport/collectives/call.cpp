@@ -1,0 +1,57 @@
+#include "exec/transport/collectives/call.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+namespace plumb::exec {
+
+std::size_t Call::position_of(int rank) const {
+  const auto found = std::ranges::find(group_, rank);
+  if (found == group_.end()) throw failure(fmt::format("rank {} is not in the group", rank));
+  return static_cast<std::size_t>(found - group_.begin());
+}
+
+Payload Call::receive(std::size_t from, std::size_t bytes) {
+  waits_for_ = from;
+  bytes_ = bytes;
+  auto [payload, arrived] = transport_.receive(group_[from], Channel::collective, deadline_);
+  last_arrival_ = std::max(last_arrival_, arrived);
+  waits_for_ = position();
+  received_ += Bytes{static_cast<std::int64_t>(payload.size)};
+  return payload;
+}
+
+void Call::expect_from_all(std::size_t bytes) {
+  for (std::size_t distance = 1; distance < size(); ++distance) expect(before(distance), bytes);
+}
+
+std::vector<Payload> Call::receive_from_all(std::size_t bytes) {
+  std::vector<Payload> received(size());
+  for (std::size_t distance = 1; distance < size(); ++distance) {
+    received[before(distance)] = receive(before(distance), bytes);
+  }
+  return received;
+}
+
+std::string Call::describe() const {
+  const std::string over = fmt::format("over ranks {}", fmt::join(group_, ", "));
+  if (waits_for_ == position()) return over;
+  return fmt::format("{}, waiting for {} bytes from rank {}", over, bytes_, group_[waits_for_]);
+}
+
+RunError Call::within(const char* name, const RunError& error) const {
+  return RunError(fmt::format("rank {}", transport_.rank()),
+                  fmt::format("{} {}: {}", name, describe(), error.problem()), error.hint());
+}
+
+RunError Call::failure(const std::string& problem) const {
+  return RunError(fmt::format("rank {}", transport_.rank()), problem);
+}
+
+void Call::require_one_each(std::size_t parts) const {
+  if (parts != size()) throw failure(fmt::format("{} parts for {} ranks", parts, size()));
+}
+
+}  // namespace plumb::exec
