@@ -23,7 +23,8 @@ Platform platform_of(const PipelineCosts& costs, int ranks) {
           .inside = costs.inside,
           .outside = costs.outside,
           .across = costs.across,
-          .shared = costs.shared};
+          .shared = costs.shared,
+          .collective = costs.vocabulary.inside};
 }
 
 Platform platform_of(const Cluster& cluster, const PipelineCosts& costs, int ranks) {

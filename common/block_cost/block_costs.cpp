@@ -340,7 +340,7 @@ ComputeCost with_table_gradient(ComputeCost head, const Scenario& scenario) {
 }
 
 void settle_tied_head(std::vector<ComputeCost>& blocks, const Scenario& scenario, int stages) {
-  if (!scenario.model.tied_embeddings) return;
+  if (!scenario.model.tied_embeddings || scenario.layout.vocabulary_barriers > 0) return;
   ComputeCost& head = blocks.back();
   head = stages > 1 ? with_table_copy(std::move(head), scenario, blocks.front())
                     : with_table_gradient(std::move(head), scenario);

@@ -57,7 +57,7 @@ namespace plumb {
 [[nodiscard]] ComputeCost with_table_gradient(ComputeCost head, const Scenario& scenario);
 
 // One or the other to the head of a tied model, in a pipeline of so many stages: two hold two tables, also where one
-// rank holds both. `blocks`: from the embedding to the head.
+// rank holds both. Neither where the pipeline divides the vocabulary. `blocks`: from the embedding to the head.
 void settle_tied_head(std::vector<ComputeCost>& blocks, const Scenario& scenario, int stages);
 
 // What the analytic costs of a block are evaluations of, and the machine on which they are: messages beside matmuls

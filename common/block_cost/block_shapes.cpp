@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "common/model/divided_vocabulary.hpp"
 #include "common/model/lora.hpp"
 
 namespace plumb {
@@ -28,7 +29,14 @@ BlockShapes shapes_of_block(const Model& model, std::size_t block, const Operati
 
 }  // namespace
 
+Scenario beside_parts(Scenario scenario) {
+  scenario.model = without_vocabulary(std::move(scenario.model));
+  scenario.layout.vocabulary_barriers = 0;
+  return scenario;
+}
+
 BlockShapes shapes_of_block(const Scenario& scenario, std::size_t block, const OperationContext& context) {
+  if (scenario.layout.vocabulary_barriers > 0) return shapes_of_block(beside_parts(scenario), block, context);
   const std::optional<Lora>& lora = scenario.training.lora;
   BlockShapes shapes = shapes_of_block(scenario.model, block, context);
   shapes.placed = place_block(scenario.model, block, scenario.layout.tensor,

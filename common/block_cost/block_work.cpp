@@ -46,6 +46,7 @@ void leave_other_layers_out(Question& question) {
 }
 
 Question question_of(const Scenario& scenario, std::size_t block, Slice slice) {
+  if (scenario.layout.vocabulary_barriers > 0) return question_of(beside_parts(scenario), block, slice);
   const KernelContext context = kernel_context(scenario, slice);
   slice.tokens = tokens_of(context);
   Question question{.block = block,

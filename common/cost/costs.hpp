@@ -10,6 +10,7 @@
 #include "common/cluster/machine.hpp"
 #include "common/cost/compute_cost.hpp"
 #include "common/cost/software.hpp"
+#include "common/cost/vocabulary_cost.hpp"
 #include "common/split/split.hpp"
 
 namespace plumb {
@@ -84,8 +85,14 @@ struct PipelineCosts {
   // Then also: what each slice's messages take on arrival until all of a tensor group have them; empty: nothing.
   std::vector<Seconds> slice_gathering = {};
   Seconds gradient_clipping = {};  // once a step, until all ranks know the norm of the whole gradient
+  VocabularyCost vocabulary = {};  // `stages` has then the parts behind those that follow one another
   bool operator==(const PipelineCosts&) const = default;
 };
+
+// Of its stages those that follow one another.
+[[nodiscard]] inline int chain_stages(const PipelineCosts& costs) {
+  return static_cast<int>(costs.stages.size()) - 2 * costs.vocabulary.parts;
+}
 
 // Of PipelineCosts, or of a simulator's platform, whose members have the same names.
 template <class Links>

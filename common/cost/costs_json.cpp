@@ -163,6 +163,26 @@ static void fields(Archive& archive, BoundaryCost& x) {
 }
 
 template <class Archive>
+static void fields(Archive& archive, JoinCost& x) {
+  archive("bytes", x.bytes);
+  archive("latency_s", x.latency);
+  archive("inside_bytes", x.inside);
+  archive("outside_bytes", x.outside);
+  archive("alone_s", x.alone);
+}
+
+template <class Archive>
+static void fields(Archive& archive, VocabularyCost& x) {
+  archive("parts", x.parts);
+  archive("head_broadcast", x.head_broadcast);
+  archive("statistics", x.statistics);
+  archive("head_sum", x.head_sum);
+  archive("embedding_sum", x.embedding_sum);
+  archive("embedding_broadcast", x.embedding_broadcast);
+  archive("inside_bytes_per_s", x.inside);
+}
+
+template <class Archive>
 static void fields(Archive& archive, PipelineCosts& x) {
   archive("stages", x.stages);
   archive("boundary_bytes", x.boundary_bytes);
@@ -182,6 +202,7 @@ static void fields(Archive& archive, PipelineCosts& x) {
   archive.unless_usual("slice_tokens", x.slice_tokens);
   archive.unless_usual("slice_gathering_s", x.slice_gathering);
   archive.unless_usual("gradient_clipping_s", x.gradient_clipping);
+  archive.unless_usual("vocabulary", x.vocabulary);
 }
 
 Json to_json(const ComputeCost& cost) { return write_fields(cost); }

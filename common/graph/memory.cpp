@@ -5,6 +5,7 @@
 
 #include "common/base/error.hpp"
 #include "common/schedule/action_index.hpp"
+#include "common/schedule/vocabulary_parts.hpp"
 #include "common/schedule/weight_versions.hpp"
 
 namespace plumb {
@@ -41,6 +42,7 @@ class MemoryWalk {
       if (graph_.nodes[node].kind == NodeKind::transfer) add_transfer(node);
       if (graph_.nodes[node].kind == NodeKind::host_copy) add_eviction(node);
       if (graph_.nodes[node].action.kind == ActionKind::unshard) add_unsharded(node);
+      if (joins_parts(graph_.nodes[node].action.kind)) add_joined(node);
     }
     std::vector<RankMemory> ranks;
     for (std::size_t rank = 0; rank < changes_.size(); ++rank) ranks.push_back(level_of(rank));
@@ -108,6 +110,8 @@ class MemoryWalk {
   void add_boundary(std::size_t rank, const Action& action, Seconds end) {
     const bool forward = action.kind == ActionKind::forward;
     const bool gradient = action.kind == ActionKind::backward || action.kind == ActionKind::input_gradient;
+    if (makes_for_parts(action)) changes_[rank].push_back({end, {.messages = made_for_parts(action)}});
+    if (is_part(schedule_, action.stage)) return;
     if (forward && action.stage + 1 < stages(schedule_)) {
       producer_end(true, action.stage, action.microbatch) = end;
       if (!crosses_ranks(schedule_, action.stage, action.microbatch))
@@ -117,6 +121,41 @@ class MemoryWalk {
       producer_end(false, action.stage, action.microbatch) = end;
       if (!crosses_ranks(schedule_, action.stage - 1, action.microbatch))
         changes_[rank].push_back({end, {.messages = boundary_of_stage(costs_, action.stage, action.microbatch)}});
+    }
+  }
+
+  // Between the parts of the head and the last stage, or those of the embedding and the first.
+  [[nodiscard]] Bytes made_for_parts(const Action& action) const {
+    const bool last = action.stage + 1 == stages(schedule_) && action.kind == ActionKind::forward;
+    const bool of_head = last || sort_of_stage(schedule_, action.stage) == StageSort::head;
+    return of_head ? costs_.vocabulary.head_broadcast.bytes : costs_.vocabulary.embedding_broadcast.bytes;
+  }
+
+  // Hidden states or their gradient, for the parts of a vocabulary or, of a part, for the stage beside them: there
+  // until that stage's own rank has read them, on the others until REDUCE ends.
+  [[nodiscard]] bool makes_for_parts(const Action& action) const {
+    if (schedule_.vocabulary_barriers == 0) return false;
+    const bool forward = action.kind == ActionKind::forward;
+    const bool gradient = action.kind == ActionKind::backward || action.kind == ActionKind::input_gradient;
+    switch (sort_of_stage(schedule_, action.stage)) {
+      case StageSort::layers:
+        return (forward && action.stage + 1 == stages(schedule_)) || (gradient && action.stage == 0);
+      case StageSort::head:
+        return gradient;
+      case StageSort::embedding:
+        return forward;
+    }
+    return false;
+  }
+
+  // Of BCAST all ranks but the one that had it have one more, of REDUCE all but the one that needs the sum one less.
+  void add_joined(NodeId id) {
+    const Action& action = graph_.nodes[id].action;
+    if (action.kind == ActionKind::all_reduce) return;
+    const Bytes bytes = action.kind == ActionKind::broadcast ? graph_.nodes[id].bytes : -graph_.nodes[id].bytes;
+    for (int rank = 0; rank < schedule_.ranks; ++rank) {
+      if (rank == rank_beside_parts(schedule_, action.stage)) continue;
+      changes_[static_cast<std::size_t>(rank)].push_back({evaluation_.end[id], {.messages = bytes}});
     }
   }
 
@@ -202,14 +241,21 @@ class MemoryWalk {
 }  // namespace
 
 Footprint footprint(const PipelineCosts& costs, const Action& action, bool redone) {
+  const bool parts = costs.vocabulary.parts > 0;  // which have inputs of their own, and a neighbour at either end
   const auto last = static_cast<std::int32_t>(costs.stages.size()) - 1;
+  const StageSort sort = sort_of_stage(action.stage, chain_stages(costs), costs.vocabulary.parts);
   const SliceBytes bytes = bytes_of(costs.stages[static_cast<std::size_t>(action.stage)], action.microbatch);
   const Bytes kept = bytes.kept;
   const Bytes for_weight = bytes.kept_for_weight;
   const Bytes handed_back = bytes.gradients_left - bytes.gradients_taken;
   const Bytes boundary = boundary_of_stage(costs, action.stage, action.microbatch);
-  const Bytes input = action.stage > 0 ? boundary : Bytes{};
-  const Bytes gradient = action.stage < last ? boundary : Bytes{};
+  // The embedding reads numbers of tokens, the head makes the loss.
+  const bool reads = parts ? sort != StageSort::embedding : action.stage > 0;
+  const bool has_gradient = parts ? sort != StageSort::head : action.stage < last;
+  const Bytes of_head = costs.vocabulary.head_broadcast.bytes;
+  const bool last_of_layers = parts && action.stage + 1 == chain_stages(costs);
+  const Bytes input = !reads ? Bytes{} : sort == StageSort::head ? of_head : boundary;
+  const Bytes gradient = !has_gradient ? Bytes{} : last_of_layers ? of_head : boundary;
   switch (action.kind) {
     case ActionKind::forward: {
       const Bytes workspace = bytes.forward_workspace;

@@ -1,6 +1,7 @@
 // What the nodes of a graph take and carry, by kind.
 #include <algorithm>
 
+#include "common/graph/joined_parts.hpp"
 #include "common/graph/schedule_graph.hpp"
 
 namespace plumb {
@@ -30,6 +31,7 @@ Bytes payload(const Node& node, const PipelineCosts& costs) {
       return bytes_of(cost, node.action.microbatch).kept;
     case NodeKind::collective:
       if (node.action.kind == ActionKind::clip_gradients) return {};
+      if (joins_parts(node.action.kind)) return join_cost(costs, node.action).bytes;
       if (node.action.kind == ActionKind::unshard) return cost.gathered_bytes;
       return node.action.kind == ActionKind::reduce_tied ? costs.tied_bytes : reduced_bytes(cost);
     default:
@@ -42,6 +44,7 @@ Seconds time_alone(const Node& node, const PipelineCosts& costs) {
   if (node.kind == NodeKind::compute) return compute_time(cost, node.action);
   if (node.kind == NodeKind::optimizer) return cost.optimizer;
   if (node.action.kind == ActionKind::clip_gradients) return costs.gradient_clipping;
+  if (joins_parts(node.action.kind)) return join_cost(costs, node.action).alone;
   if (is_folded(node)) {
     return node.action.kind == ActionKind::unshard ? cost.weight_gathering : cost.gradient_reduction;
   }

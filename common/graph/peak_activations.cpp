@@ -4,6 +4,7 @@
 
 #include "common/graph/memory.hpp"
 #include "common/schedule/held_activations.hpp"
+#include "common/schedule/vocabulary_parts.hpp"
 
 namespace plumb {
 namespace {
@@ -96,7 +97,7 @@ std::vector<std::vector<std::vector<int>>> fullest_moments(const Schedule& sched
     grew[rank] = 0;
   };
   walk(schedule, [&](std::size_t rank, const Action& action, int by) {
-    if (!holds(schedule, static_cast<int>(rank), action.stage)) return;
+    if (!holds(schedule, static_cast<int>(rank), action.stage) || is_part(schedule, action.stage)) return;
     int& own = held[rank][place.of(static_cast<int>(rank), action.stage)];
     if (by < 0) add_peak(rank);
     own += by;

@@ -8,9 +8,11 @@
 
 #include "common/base/error.hpp"
 #include "common/graph/exchange_steps.hpp"
+#include "common/graph/joined_parts.hpp"
 #include "common/graph/topological_order.hpp"
 #include "common/schedule/action_index.hpp"
 #include "common/schedule/reductions.hpp"
+#include "common/schedule/vocabulary_parts.hpp"
 
 namespace plumb {
 
@@ -23,6 +25,7 @@ class GraphBuilder {
       : schedule_(schedule),
         costs_(costs),
         index_(index_actions(schedule)),
+        joined_(schedule, costs),
         pair_begins_(pair_begins(schedule, index_)),
         reduction_of_stage_(schedule.rank_of_stage.size(), no_node) {}
 
@@ -116,6 +119,9 @@ class GraphBuilder {
     } else if (action.kind == ActionKind::clip_gradients) {
       if (clip_ != no_node) return clip_;
       set_clip(node);
+    } else if (joins_parts(action.kind)) {
+      if (const NodeId known = joined_.known(action); known != no_node) return known;
+      joined_.set(node, graph_);
     } else if (is_send(action.kind)) {
       return no_node;
     } else {
@@ -127,6 +133,7 @@ class GraphBuilder {
     graph_.nodes.push_back(node);
     if (is_reduction(action.kind)) reduction_of(action) = id;
     if (action.kind == ActionKind::clip_gradients) clip_ = id;
+    if (joins_parts(action.kind)) joined_.remember(action, id);
     if (occupies_rank(node)) graph_.rank_order[rank].push_back(id);
     return id;
   }
@@ -194,6 +201,8 @@ class GraphBuilder {
           if (previous != no_node) add_edge(previous, node);
           if (gathering != no_node) add_edge(gathering, node);
           gathering = node;
+        } else if (joins_parts(action.kind)) {
+          continue;
         } else if (is_receive(action.kind)) {
           add_transfer(rank, action, node);
         } else if (is_eviction(action.kind)) {
@@ -209,6 +218,7 @@ class GraphBuilder {
         }
       }
     }
+    for (const auto& [from, to] : joined_.edges(index_, node_at_)) add_edge(from, to);
   }
 
   // Of the action that makes the stage's activation, or its gradient.
@@ -319,6 +329,7 @@ class GraphBuilder {
     const bool forward = goes_forward(action.kind);
     const bool gradient = action.kind == ActionKind::backward || action.kind == ActionKind::input_gradient;
     const int neighbour = producer_stage(action);
+    if (is_part(schedule_, action.stage)) return;
     if (!(forward || gradient) || neighbour < 0 || neighbour == stages(schedule_)) return;
     if (crosses_ranks(schedule_, std::min(neighbour, action.stage), action.microbatch)) {
       const ActionKind receive = forward ? ActionKind::receive_forward : ActionKind::receive_backward;
@@ -339,6 +350,7 @@ class GraphBuilder {
   const Schedule& schedule_;
   const PipelineCosts& costs_;
   const ActionIndex index_;
+  JoinedParts joined_;
   const std::vector<bool> pair_begins_;
   ScheduleGraph graph_;
   std::vector<NodeId> node_at_;  // by position through all lists
@@ -355,7 +367,7 @@ class GraphBuilder {
 ScheduleGraph build_graph(const Schedule& lowered, const PipelineCosts& costs) {
   require_well_formed(lowered);
   if (costs.stages.size() != lowered.rank_of_stage.size()) {
-    throw InputError("schedule", fmt::format("{} stages, but costs for {}", stages(lowered), costs.stages.size()));
+    throw InputError("schedule", fmt::format("{} stages, but costs for {}", all_stages(lowered), costs.stages.size()));
   }
   return GraphBuilder(lowered, costs).build();
 }

@@ -74,11 +74,12 @@ struct ScheduleGraph {
 // Edges: order of a rank's compute and optimizer actions (its one stream); producer → transfer → consumer; producer →
 // consumer where a stage boundary lies within a rank; all that stands before REDUCE_TIED on its two ranks → the
 // collective → the next optimizer step of each; all that stands before the CLIP of every rank → the one node that they
-// are → the next optimizer step of each; all that stands before an UNSHARD, which gathers weights, and the one before
-// it → this → the next action behind it. Transfers and collectives overlap compute, unless messages are
-// exchanged synchronously: then a transfer starts when both ranks have ended the step before, and both go on when it
-// has ended. Throws InputError when the schedule is not lowered or has a cycle; run `require_valid` first for the full
-// story.
+// are → the next optimizer step of each; what joins the parts of a vocabulary, one node of all ranks, behind what it
+// joins and the one before it → what reads it (common/graph/joined_parts.hpp); all that stands before an UNSHARD, which
+// gathers weights, and the one before it → this → the next action behind it. Transfers and collectives overlap compute,
+// unless messages are exchanged synchronously: then a transfer starts when both ranks have ended the step before, and
+// both go on when it has ended. Throws InputError when the schedule is not lowered or has a cycle; run `require_valid`
+// first for the full story.
 [[nodiscard]] ScheduleGraph build_graph(const Schedule& lowered, const PipelineCosts& costs);
 
 // Of one compute action of a stage of this cost, alone.

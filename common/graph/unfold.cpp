@@ -13,6 +13,7 @@
 #include "common/graph/exchange_steps.hpp"
 #include "common/graph/unfolded_nodes.hpp"
 #include "common/graph/unfolded_parts.hpp"
+#include "common/layout/lane.hpp"
 #include "common/layout/message_shares.hpp"
 #include "common/placement/mesh.hpp"
 
@@ -42,7 +43,8 @@ class Unfolder {
     result_.graph.ranks = ranks(layout);
     ranks_of_.resize(static_cast<std::size_t>(layout.pipeline));
     for (int rank = 0; rank < ranks(layout); ++rank) {
-      ranks_of_[static_cast<std::size_t>(coordinate(rank, MeshAxis::pipeline))].push_back(rank);
+      ranks_of_[static_cast<std::size_t>(coordinates(layout, rank).at(static_cast<std::size_t>(MeshAxis::pipeline)))]
+          .push_back(rank);
     }
     for (const std::vector<int>& own : ranks_of_) {
       groups_.push_back({.tensor = groups_of(own, [&](int rank) { return group(layout, rank, MeshAxis::tensor); }),
@@ -122,10 +124,6 @@ class Unfolder {
   }
 
   using Group = UnfoldedGroup;
-
-  [[nodiscard]] int coordinate(int rank, MeshAxis axis) const {
-    return coordinates(layout_, rank).at(static_cast<std::size_t>(axis));
-  }
 
   // Of the ranks of one stage.
   template <class MembersOf>
@@ -211,6 +209,7 @@ class Unfolder {
   void add_node(NodeId id) {
     const Node& node = folded_.nodes[id];
     if (node.action.kind == ActionKind::clip_gradients) return add_clip(id);
+    if (joins_parts(node.action.kind)) return add_joined_parts(id);
     if (is_folded(node)) return add_collective(id);
     if (occupies_rank(node)) return add_action(id);
     if (!has_stage_data(layout_)) return add_pairs(id);
@@ -329,18 +328,19 @@ class Unfolder {
     }
   }
 
-  // Of all ranks, whose norms go into one.
+  // Of all ranks, whose norms go into one; of each lane's ranks, which join the parts of their vocabulary.
   void add_clip(NodeId id) {
-    Node node = folded_.nodes[id];
-    node.rank = 0;
-    if (ranks(layout_) > 1) {
-      node.group = static_cast<std::int32_t>(result_.graph.groups.size());
-      node.flow = flow_index(result_.graph, {.latency = node.duration});
-      result_.graph.groups.emplace_back();
-      for (int rank = 0; rank < ranks(layout_); ++rank) result_.graph.groups.back().push_back(rank);
-    }
-    const NodeId only = nodes_.emit(node);
-    for (int rank = 0; rank < ranks(layout_); ++rank) add_copy(id, rank, only, only);
+    std::vector<int> all;
+    for (int rank = 0; rank < ranks(layout_); ++rank) all.push_back(rank);
+    add_joined(id, all, {.latency = folded_.nodes[id].duration});
+  }
+  void add_joined_parts(NodeId id) {
+    const Flow& flow = folded_.flows[static_cast<std::size_t>(folded_.nodes[id].flow)];
+    for (const Lane& lane : lanes_of(layout_)) add_joined(id, lane.ranks, flow);
+  }
+  void add_joined(NodeId id, const std::vector<int>& ranks, const Flow& flow) {
+    const NodeId only = nodes_.emit_joined(folded_.nodes[id], ranks, flow);
+    for (const int rank : ranks) add_copy(id, rank, only, only);
   }
 
   [[nodiscard]] BesideReduction beside(NodeId id) const {

@@ -21,6 +21,17 @@ NodeId UnfoldedNodes::emit(const Node& node) {
   return next_++;
 }
 
+NodeId UnfoldedNodes::emit_joined(Node node, const std::vector<int>& ranks, const Flow& flow) {
+  node.rank = ranks.front();
+  if (ranks.size() > 1) {
+    const auto known = std::ranges::find(graph_.groups, ranks);
+    node.group = static_cast<std::int32_t>(known - graph_.groups.begin());
+    node.flow = flow_index(graph_, flow);
+    if (known == graph_.groups.end()) graph_.groups.push_back(ranks);
+  }
+  return emit(node);
+}
+
 void UnfoldedNodes::edge(NodeId from, NodeId to) {
   if (from == no_node) return;
   ++edge_count_;

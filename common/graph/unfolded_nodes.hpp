@@ -20,6 +20,9 @@ class UnfoldedNodes {
   [[nodiscard]] NodeId emit(const Node& node);
   [[nodiscard]] NodeId next() const { return next_; }  // the id of what is emitted next
 
+  // What these ranks, ascending, do together: of a group of their own, as `flow` has it.
+  [[nodiscard]] NodeId emit_joined(Node node, const std::vector<int>& ranks, const Flow& flow);
+
   // Makes room for so many at once: without, what there is stands twice for a moment when it grows. Throws as `emit`.
   void reserve(std::int64_t nodes, std::int64_t edges);
 

@@ -108,6 +108,10 @@ void require_consistent(const Layout& layout) {
   require_stage_data(layout);
   require_consistent_sharding(layout);
   require_grid(layout);
+  if (layout.vocabulary_barriers < 0 || layout.vocabulary_barriers > 2) {
+    throw InputError("layout", "a vocabulary over the pipeline has one or two barriers, not " +
+                                   std::to_string(layout.vocabulary_barriers));
+  }
   if (layout.tensor.asynchronous && layout.tensor.degree > 1 &&
       (is_grid(layout.tensor) || !divides_tokens(layout.tensor))) {
     throw InputError("layout",
@@ -311,6 +315,7 @@ std::string describe(const Layout& layout) {
     }
     if (axis == MeshAxis::tensor) text += kind_and_depth(layout.tensor);
   }
+  if (layout.vocabulary_barriers > 0) text += "·vocabulary" + std::to_string(layout.vocabulary_barriers);
   if (state_shards(layout) > 1) text += "·" + name_of(layout.data.sharding);
   if (state_shards(layout) > 1 && layout.data.sharding == Sharding::hsdp) {
     text += std::to_string(layout.data.shard) + "x" + std::to_string(layout.data.replicate);

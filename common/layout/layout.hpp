@@ -76,6 +76,7 @@ struct Layout {
   // number of ranks is their sum times the other degrees, and ranks stand in the order of the stages, in each stage as
   // `order` says, where the pipeline is outermost. Each microbatch is divided among the replicas of every stage.
   std::vector<int> stage_data = {};
+  int vocabulary_barriers = 0;  // of one divided over the pipeline (common/schedule/vocabulary_parts.hpp); 0: it is not
   bool operator==(const Layout&) const = default;
 };
 
@@ -124,8 +125,7 @@ using MeshCoordinates = std::array<int, 5>;
 [[nodiscard]] MeshCoordinates coordinates(const Layout& layout, int rank);
 [[nodiscard]] int rank_at(const Layout& layout, const MeshCoordinates& coordinates);
 
-// Neighbours of the pipeline stand so many ranks apart; all ranks between them are at the same stage. Not for data
-// degrees by stage.
+// Neighbours of the pipeline stand so many ranks apart, all at the same stage. Not for data degrees by stage.
 [[nodiscard]] int pipeline_stride(const Layout& layout);
 
 // The ranks that differ from `rank` only on `axis`, in the order of that axis, `rank` included; along a pipeline with
@@ -143,8 +143,8 @@ using MeshCoordinates = std::array<int, 5>;
 [[nodiscard]] std::vector<int> across_group(const Layout& layout, int rank);
 
 // "pp8·tp4·dp2" with the degrees above one, "tp4·2d" and "tp8·2.5d·depth2" of grids, "pp2·dp15-1" with those by stage,
-// "dp8·zero1" where states are shared out, "dp8·hsdp4x2" with HSDP's own two degrees, "dp8·zero3·qwZ·hpZ4·qgZ4" with
-// what there is of ZeRO++, "single" if there is none.
+// "pp8·vocabulary1" with barriers, "dp8·zero1" where states are shared out, "dp8·hsdp4x2" with HSDP's own two degrees,
+// "dp8·zero3·qwZ·hpZ4·qgZ4" with what there is of ZeRO++, "single" if there is none.
 [[nodiscard]] std::string describe(const Layout& layout);
 
 }  // namespace plumb

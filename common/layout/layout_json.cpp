@@ -42,6 +42,7 @@ static void fields(Archive& archive, Layout& x) {
   archive("context", x.context);
   archive("expert", x.expert);
   archive.unless_usual("data_by_stage", x.stage_data);
+  archive.unless_usual("vocabulary_barriers", x.vocabulary_barriers);
 }
 
 Json to_json(const Layout& layout) { return write_fields(layout); }

@@ -53,6 +53,10 @@ struct HuggingFaceConfig {
   bool operator==(const HuggingFaceConfig&) const = default;
 };
 
+// Which of its blocks a model stands for: all, those without the vocabulary, where that is divided over the ranks of a
+// pipeline, or a part of it alone, which has then no layers (divided_vocabulary.hpp).
+enum class ModelPart : std::uint8_t { whole, without_vocabulary, vocabulary };
+
 struct Model {
   std::string name = {};
   std::int64_t vocabulary = 0;  // 0 with `vision`
@@ -67,11 +71,17 @@ struct Model {
   std::optional<Vision> vision = {};
   Arithmetic arithmetic = {};
   std::optional<HuggingFaceConfig> hugging_face = {};  // none: from a block
+  ModelPart part = ModelPart::whole;                   // the others are made for costs, and stand in no file
   bool operator==(const Model&) const = default;
 };
 
 // The sequence that counts and costs assume when none is given: ViT's own, else min(max_positions, 4096), else 4096.
 [[nodiscard]] std::int64_t default_sequence(const Model& model);
+
+// Whether its embedding adds a row of learned positions.
+[[nodiscard]] constexpr bool adds_positions(const Model& model) {
+  return model.positions == Positions::learned && model.part != ModelPart::vocabulary;
+}
 
 inline constexpr double usual_rms_epsilon = 1e-6;
 inline constexpr double usual_layer_norm_epsilon = 1e-5;

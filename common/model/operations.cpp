@@ -47,6 +47,35 @@ void add_head(OperationList& list, const Model& model) {
       .working = {.forward = logits, .input_gradient = list.element() < fp32_bytes ? logits : 0};
 }
 
+void put_behind(std::vector<Operation>& all, std::vector<Operation> of_module, const std::string& prefix) {
+  for (Operation& operation : of_module) {
+    operation.name.insert(0, prefix);
+    if (!operation.site.empty()) operation.site.insert(0, prefix);
+    all.push_back(std::move(operation));
+  }
+}
+
+std::string mtp_prefix(std::int64_t module) { return "mtp." + std::to_string(module) + "."; }
+
+// Of a part of the vocabulary: the head's, and behind it those of modules that predict more tokens with the same
+// weights. No norm here keeps what their matmuls read.
+std::vector<Operation> part_of_head(const Model& model, const OperationContext& context) {
+  std::vector<Operation> all;
+  for (std::int64_t head = 0; head <= model.mtp_modules; ++head) {
+    const std::string prefix = head == 0 ? "" : mtp_prefix(head - 1);
+    std::vector<Parameter> parameters = head_matmul(model);
+    parameters.front().name.insert(0, prefix);
+    OperationList list(model, context, prefix, std::move(parameters));
+    add_head(list, model);
+    const double input = list.element() * list.hidden();
+    std::vector<Operation> own = std::move(list).take();
+    for (double* kept : {&own.front().kept_bytes, &own.front().kept_for_weight_bytes, &own.front().kept_as_input_bytes})
+      *kept += input;
+    put_behind(all, std::move(own), prefix);
+  }
+  return all;
+}
+
 std::vector<Operation> patch_operations(const Model& model, const OperationContext& context) {
   std::vector<Parameter> parameters = embedding_parameters(model);
   const double pixels = real(parameters.front().shape.back());
@@ -67,7 +96,16 @@ std::vector<Operation> embedding_operations(const Model& model, const OperationC
   if (model.vision) return patch_operations(model, context);
   OperationList list(model, context, "embedding.", {});
   // Reads and writes a row; adds its position's; dropout with its mask.
-  const double passes = 2 + (model.positions == Positions::learned ? 3 : 0) + (context.dropout ? 2.5 : 0);
+  const bool part = model.part == ModelPart::vocabulary;
+  const double behind_lookup = (adds_positions(model) ? 3 : 0) + (context.dropout && !part ? 2.5 : 0);
+  if (model.part == ModelPart::without_vocabulary) {
+    const double rows = adds_positions(model) ? list.element() * list.hidden() : 0;
+    Operation& positions = list.pass("positions", OperationKind::elementwise, {behind_lookup * list.hidden(), 0},
+                                     {.until_input_gradient = 0, .until_weight_gradient = rows});
+    if (rows > 0) positions.streamed.weight_gradient = positions.streamed.forward;
+    return std::move(list).take();
+  }
+  const double passes = 2 + behind_lookup;
   Operation& lookup = list.pass(
       "embedding", OperationKind::lookup, {passes * list.hidden(), 0},
       {.until_input_gradient = index_bytes, .until_weight_gradient = index_bytes + list.element() * list.hidden()});
@@ -85,6 +123,11 @@ std::vector<Operation> layer_operations(const Model& model, std::size_t index, c
 std::vector<Operation> head_operations(const Model& model, const OperationContext& context) {
   require_sequence(context);
   OperationList list(model, context, "", head_matmul(model));
+  if (model.part == ModelPart::without_vocabulary) {  // the parts keep its output
+    list.post_norm("final_norm", model.final_norm);
+    return std::move(list).take();
+  }
+  if (model.part == ModelPart::vocabulary) return part_of_head(model, context);
   Operation& norm = list.norm("final_norm", model.final_norm);
   if (model.vision) {  // of its output, the head keeps the class token alone
     const double others = (list.sequence() - 1) / list.sequence() * list.element() * list.hidden();
@@ -98,9 +141,10 @@ std::vector<Operation> head_operations(const Model& model, const OperationContex
 
 std::vector<Operation> mtp_operations(const Model& model, const OperationContext& context) {
   require_sequence(context);
+  if (model.part == ModelPart::vocabulary) return {};  // among those of the head
   std::vector<Operation> all;
   for (std::int64_t module = 0; module < model.mtp_modules; ++module) {
-    const std::string prefix = "mtp." + std::to_string(module) + ".";
+    const std::string prefix = mtp_prefix(module);
     std::vector<Parameter> parameters = mtp_parameters(model);
     parameters.push_back(head_matmul(model).front());
     parameters.back().name.insert(0, prefix);
@@ -109,13 +153,13 @@ std::vector<Operation> mtp_operations(const Model& model, const OperationContext
     list.norm("norm_embedding", model.final_norm);
     list.matmul("projection");
     add_layer(list, model.layers.back());
-    list.norm("norm_out", model.final_norm);
-    add_head(list, model);
-    for (Operation& operation : std::move(list).take()) {
-      operation.name.insert(0, prefix);
-      if (!operation.site.empty()) operation.site.insert(0, prefix);
-      all.push_back(std::move(operation));
+    if (model.part == ModelPart::without_vocabulary) {
+      list.post_norm("norm_out", model.final_norm);
+    } else {
+      list.norm("norm_out", model.final_norm);
+      add_head(list, model);
     }
+    put_behind(all, std::move(list).take(), prefix);
   }
   return all;
 }

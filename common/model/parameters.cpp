@@ -31,8 +31,8 @@ std::vector<Parameter> embedding_parameters(const Model& model) {
     list.lookup("positions", tokens(vision));
     return std::move(list).take();
   }
-  list.lookup("weight", model.vocabulary);
-  if (model.positions == Positions::learned) list.lookup("positions", model.max_positions);
+  if (model.part != ModelPart::without_vocabulary) list.lookup("weight", model.vocabulary);
+  if (adds_positions(model)) list.lookup("positions", model.max_positions);
   return std::move(list).take();
 }
 
@@ -43,6 +43,7 @@ std::vector<Parameter> layer_parameters(const Model& model, std::size_t index) {
 }
 
 std::vector<Parameter> final_norm_parameters(const Model& model) {
+  if (model.part == ModelPart::vocabulary) return {};
   ParameterList list("", model.hidden);
   list.norm("final_norm", model.final_norm);
   return std::move(list).take();
@@ -51,6 +52,7 @@ std::vector<Parameter> final_norm_parameters(const Model& model) {
 std::vector<Parameter> head_parameters(const Model& model) {
   ParameterList list("head.", model.hidden);
   const std::int64_t outputs = model.vision ? model.vision->classes : model.vocabulary;
+  if (model.part == ModelPart::without_vocabulary) return {};
   if (!model.tied_embeddings) list.add("weight", {outputs, model.hidden}, ParameterRole::matmul);
   if (model.head_bias) list.vector("bias", {outputs});
   return std::move(list).take();
@@ -59,6 +61,7 @@ std::vector<Parameter> head_parameters(const Model& model) {
 // DeepSeek-V3, arXiv 2412.19437, section 2.2: norms of the hidden state and of the next token's embedding, their
 // concatenation projected back to hidden, one layer, a norm before the shared head.
 std::vector<Parameter> mtp_parameters(const Model& model) {
+  if (model.part == ModelPart::vocabulary) return {};
   std::vector<Parameter> all;
   for (std::int64_t module = 0; module < model.mtp_modules; ++module) {
     const std::string prefix = "mtp." + std::to_string(module) + ".";

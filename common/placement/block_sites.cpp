@@ -114,6 +114,18 @@ void add_head(SiteList& list, const NamedShape& x) {
 
 NamedShape value(std::string name, Shape shape) { return {std::move(name), std::move(shape)}; }
 
+// Of a part of the vocabulary: the head, and those of modules that predict more tokens.
+std::vector<Site> part_of_head_sites(const Model& model, const Tokens& tokens) {
+  std::vector<Site> all;
+  for (std::int64_t head = 0; head <= model.mtp_modules; ++head) {
+    const std::string prefix = head == 0 ? "" : "mtp." + std::to_string(head - 1) + ".";
+    SiteList list(model, tokens, prefix);
+    add_head(list, value(prefix + "input", list.hidden_of_tokens()));
+    for (Site& site : std::move(list).take()) all.push_back(std::move(site));
+  }
+  return all;
+}
+
 }  // namespace
 
 NamedShape add_mlp_sites(SiteList& list, const Mlp& mlp, const NamedShape& x) {
@@ -133,13 +145,20 @@ std::vector<Site> embedding_sites(const Model& model, const Tokens& tokens) {
     all.front().name = all.front().outputs.front().name = "patches";
     return all;
   }
+  Site positions{.name = "positions", .kind = OperationKind::elementwise};
+  positions.outputs = {{"positions", list.hidden_of_tokens()}};
+  if (adds_positions(model)) {
+    positions.weights = {{"embedding.positions", {{Dim::features, model.max_positions}, hidden}}};
+  }
+  if (model.part == ModelPart::without_vocabulary) {  // of the rows that the parts have looked up
+    positions.inputs = {{value("embedding", list.hidden_of_tokens())}};
+    return {std::move(positions)};
+  }
   Site site{.name = "embedding", .kind = OperationKind::lookup, .inputs = {{value("tokens", list.of_tokens({}))}}};
   site.outputs = {{"embedding", list.hidden_of_tokens()}};
   site.weights = {{"embedding.weight", {{Dim::vocabulary, model.vocabulary}, hidden}}};
-  if (model.positions != Positions::learned) return {std::move(site)};
-  Site positions{.name = "positions", .kind = OperationKind::elementwise, .inputs = {{site.outputs.front()}}};
-  positions.outputs = {{"positions", list.hidden_of_tokens()}};
-  positions.weights = {{"embedding.positions", {{Dim::features, model.max_positions}, hidden}}};
+  if (!adds_positions(model)) return {std::move(site)};
+  positions.inputs = {{site.outputs.front()}};
   return {std::move(site), std::move(positions)};
 }
 
@@ -152,7 +171,10 @@ std::vector<Site> layer_sites(const Model& model, const Layer& layer, const Toke
 std::vector<Site> head_sites(const Model& model, const Tokens& tokens) {
   SiteList list(model, tokens);
   const NamedShape input = value("input", list.hidden_of_tokens());
-  add_head(list, list.norm("final_norm", model.final_norm, input).outputs.front());
+  if (model.part == ModelPart::vocabulary) return part_of_head_sites(model, tokens);
+  const NamedShape normed = list.norm("final_norm", model.final_norm, input).outputs.front();
+  const bool has_heads = model.part == ModelPart::whole;
+  if (has_heads) add_head(list, normed);
   std::vector<Site> all = std::move(list).take();
   for (std::int64_t module = 0; module < model.mtp_modules; ++module) {
     SiteList more(model, tokens, "mtp." + std::to_string(module) + ".");
@@ -163,7 +185,8 @@ std::vector<Site> head_sites(const Model& model, const Tokens& tokens) {
     Site& projection = more.matmul("projection", both, {{Dim::hidden, model.hidden}});
     projection.inputs = {{hidden}, {next}};
     const NamedShape stream = add_layer(more, model.layers.back(), more.made_by("projection"));
-    add_head(more, more.norm("norm_out", model.final_norm, stream).outputs.front());
+    const NamedShape out = more.norm("norm_out", model.final_norm, stream).outputs.front();
+    if (has_heads) add_head(more, out);
     for (Site& site : std::move(more).take()) all.push_back(std::move(site));
   }
   return all;

@@ -4,6 +4,7 @@
 #include "common/block_cost/block_costs.hpp"
 #include "common/model/first_equal.hpp"
 #include "common/plan/plan_costs.hpp"
+#include "common/plan/vocabulary_costs.hpp"
 
 namespace plumb {
 namespace {
@@ -36,6 +37,12 @@ std::vector<ComputeCost> counted_stages(const Plan& plan) {
   std::vector<ComputeCost> stages;
   for (int stage = 0; stage < static_cast<int>(plan.split.layers.size()); ++stage) {
     stages.push_back(stage_cost(blocks, plan.split, stage));
+  }
+  if (plan.layout.vocabulary_barriers > 0) {
+    const auto [head, embedding] = part_costs(plan, scenario_of(plan));
+    for (const ComputeCost& part : {head, embedding}) {
+      stages.insert(stages.end(), static_cast<std::size_t>(plan.layout.pipeline), in_sequence({part}));
+    }
   }
   return stages;
 }

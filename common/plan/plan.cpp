@@ -43,7 +43,9 @@ int cores_per_pipeline_rank(const Layout& layout, const Machine& machine) {
 
 bool trains_tied_table(const Plan& plan) { return plan.model.tied_embeddings && !plan.training.lora; }
 
-bool tied_over_ranks(const Plan& plan) { return trains_tied_table(plan) && ends_on_two_ranks(plan.schedule); }
+bool tied_over_ranks(const Plan& plan) {
+  return trains_tied_table(plan) && plan.layout.vocabulary_barriers == 0 && ends_on_two_ranks(plan.schedule);
+}
 
 WeightGathering weight_gathering(const Layout& layout) {
   if (state_shards(layout) == 1) return WeightGathering::none;
@@ -55,7 +57,7 @@ Schedule lowered_schedule(const Plan& plan) {
   return lower(plan.schedule, {.optimizer = true,
                                .data_parallel = plan.layout.data.degree > 1,
                                .clips_gradients = plan.training.gradient_clipping > 0,
-                               .tied_embeddings = trains_tied_table(plan),
+                               .tied_embeddings = trains_tied_table(plan) && plan.layout.vocabulary_barriers == 0,
                                .gathering = weight_gathering(plan.layout)});
 }
 

@@ -14,6 +14,7 @@
 #include "common/layout/message_shares.hpp"
 #include "common/plan/data_parallel.hpp"
 #include "common/plan/gradient_clipping.hpp"
+#include "common/plan/vocabulary_costs.hpp"
 #include "common/schedule/action_index.hpp"
 #include "common/schedule/generators/registry.hpp"
 #include "common/schedule/reductions.hpp"
@@ -130,7 +131,11 @@ std::vector<bool> layers_redone_inside(const Plan& plan) {
 }
 
 bool splits_backward(const Schedule& schedule) {
-  return was_made_for_times(schedule) || has_action(schedule, ActionKind::input_gradient);
+  const auto splits = [&](const Action& action) {  // of the stages that follow one another
+    return action.kind == ActionKind::input_gradient && action.stage < stages(schedule);
+  };
+  return was_made_for_times(schedule) ||
+         std::ranges::any_of(schedule.actions, [&](const auto& list) { return std::ranges::any_of(list, splits); });
 }
 
 std::vector<bool> weight_gradient_last(const Schedule& schedule) {
@@ -184,6 +189,7 @@ PipelineCosts costs_beside_stages(const Plan& plan, const Scenario& scenario) {
                       .provenance = provenance(scenario),
                       .transport = {}};
   costs.gradient_clipping = clipping_time(plan);
+  costs.vocabulary = vocabulary_cost(plan);
   if (plan.schedule.slice_tokens.empty()) {
     set_links(costs, plan.layout, plan.cluster, gathering_time(plan, bytes(plan.boundary)));
   } else {
@@ -240,6 +246,7 @@ PipelineCosts pipeline_costs(const Plan& plan, const Scenario& scenario, const s
     costs.stages.push_back(
         cost_of_stage(plan, stage_blocks(run, plan.split, stage), stage_cost(run, plan.split, stage), stage, groups));
   }
+  for (ComputeCost& part : part_stages(plan, scenario, groups)) costs.stages.push_back(std::move(part));
   return costs;
 }
 
@@ -314,11 +321,12 @@ std::vector<std::vector<BlockGradients>> gradients_in_backward(const Plan& plan)
   }
   const std::vector<bool> weight_last = weight_gradient_last(plan.schedule);
   std::vector<std::vector<BlockGradients>> all;
-  for (int stage = 0; stage < stages(plan.schedule); ++stage) {
+  for (int stage = 0; stage < all_stages(plan.schedule); ++stage) {
+    const bool one_block = !by_block || stage >= stages(plan.schedule);  // as a part of a vocabulary is
     const int rank = apart ? plan.schedule.rank_of_stage[static_cast<std::size_t>(stage)] : 0;
     const std::span<const ComputeCost> whole{&plan.costs.stages[static_cast<std::size_t>(stage)], 1};
     all.push_back(
-        gradients_of(by_block ? stage_blocks(blocks[static_cast<std::size_t>(rank)], plan.split, stage) : whole,
+        gradients_of(one_block ? whole : stage_blocks(blocks[static_cast<std::size_t>(rank)], plan.split, stage),
                      weight_last[static_cast<std::size_t>(stage)]));
   }
   return all;
@@ -335,7 +343,7 @@ std::vector<StageReduction> planned_reductions(const Plan& plan) {
   const std::vector<std::vector<BlockGradients>> made = gradients_in_backward(plan);
   StageGroups groups = stage_groups(plan, 0);
   std::vector<StageReduction> all;
-  for (int stage = 0; stage < stages(plan.schedule); ++stage) {
+  for (int stage = 0; stage < all_stages(plan.schedule); ++stage) {
     const auto at = static_cast<std::size_t>(stage);
     if (apart) groups.data = {.all = reduction_placement(plan, stage)};
     all.push_back(reduction_of(plan, made[at], plan.costs.stages[at].data_moves.replicated, stage, groups));

@@ -18,6 +18,7 @@
 #include "common/plan/parts_json.hpp"
 #include "common/plan/plan.hpp"
 #include "common/plan/plan_costs.hpp"
+#include "common/plan/vocabulary_costs.hpp"
 #include "common/schedule/generators/registry.hpp"
 #include "common/schedule/interchange/schedule_json.hpp"
 #include "common/schedule/validate/validate.hpp"
@@ -100,7 +101,7 @@ struct Fact {
 void require_split(const Plan& plan, const JsonValue& file) {
   const std::vector<int>& layers = plan.split.layers;
   const auto sum = std::accumulate(layers.begin(), layers.end(), std::int64_t{0});
-  const std::size_t count = plan.schedule.rank_of_stage.size();
+  const auto count = static_cast<std::size_t>(stages(plan.schedule));
   const JsonValue value = file.at("split").at("layers");
   if (layers.size() != count) {
     value.fail("has " + std::to_string(layers.size()) + " entries for " + std::to_string(count) + " stages", edit_hint);
@@ -120,6 +121,8 @@ std::vector<Fact> facts_of(const Plan& plan, const JsonValue& file) {
   const double batch = static_cast<double>(plan.training.microbatch) * static_cast<double>(batch_shards(plan.layout)) *
                        static_cast<double>(whole_microbatches(plan.schedule));
   const auto slices = static_cast<std::size_t>(plan.schedule.slices);
+  std::vector<bool> recomputed(count, false);  // all that follow one another, or none
+  std::fill_n(recomputed.begin(), stages(plan.schedule), recomputes_by_action(plan));
   const JsonValue schedule = file.at("schedule");
   const JsonValue training = file.at("training");
   const JsonValue costs = file.at("costs");
@@ -141,6 +144,9 @@ std::vector<Fact> facts_of(const Plan& plan, const JsonValue& file) {
        "is " + std::to_string(plan.training.sequence) + ", the model has learned positions for " +
            std::to_string(plan.model.max_positions) + " tokens"},
       {plan.costs.stages.size() == count, costs.at("stages"), entries(plan.costs.stages.size())},
+      {plan.costs.vocabulary.parts == (plan.layout.vocabulary_barriers > 0 ? plan.layout.pipeline : 0), costs,
+       "have a vocabulary in " + std::to_string(plan.costs.vocabulary.parts) +
+           " parts, which does not agree with the layout's"},
       {plan.costs.slice_tokens == plan.schedule.slice_tokens, costs, "have other slice_tokens than the schedule"},
       {plan.costs.slice_gathering.empty() || plan.costs.slice_gathering.size() == plan.costs.slice_tokens.size(), costs,
        "have slice_gathering_s of other slices than the schedule's"},
@@ -152,8 +158,8 @@ std::vector<Fact> facts_of(const Plan& plan, const JsonValue& file) {
                            }),
        costs.at("stages"),
        "have times or bytes of other slices than the " + std::to_string(plan.schedule.slices) + " of the schedule"},
-      {recomputed_stages(plan.schedule) == std::vector<bool>(count, recomputes_by_action(plan)),
-       training.at("recompute"), "does not agree with the schedule: full recompute means an R for every stage"},
+      {recomputed_stages(plan.schedule) == recomputed, training.at("recompute"),
+       "does not agree with the schedule: full recompute means an R for every stage"},
       {plan.training.recompute.layers <= static_cast<int>(plan.model.layers.size()),
        training.at("recompute").at("layers"),
        "is " + std::to_string(plan.training.recompute.layers) + ", the model has " +
@@ -236,7 +242,8 @@ void require_quantised(const Plan& plan, const JsonValue& stages) {
     QuantisedMoves expected = quantised_moves(plan.layout.data, plan.training.precision, plan.software.gradients,
                                               moves.gathered, moves.reduced);
     expected += quantised_once(plan, cost);
-    const std::int64_t rounded = of_block * (plan.split.layers[stage] + 2);
+    const bool part = stage >= plan.split.layers.size();  // of the vocabulary, one block
+    const std::int64_t rounded = of_block * (part ? 2 : plan.split.layers[stage] + 2);
     const auto differ = [&](Bytes a, Bytes b) { return std::abs(a.value - b.value) > rounded; };
     if (!differ(moves.quantised.forward, expected.forward) &&
         !differ(moves.quantised.input_gradient, expected.input_gradient) &&
@@ -287,6 +294,11 @@ void require_consistent(const Plan& plan, const JsonValue& file) {
     require_offload_possible(plan);
   } catch (const InputError& error) {
     file.at("training").at("offload").fail(error.problem(), error.hint());
+  }
+  try {
+    require_vocabulary_possible(plan, has_measured_costs(plan));
+  } catch (const InputError& error) {
+    file.at("layout").fail(error.problem(), error.hint());
   }
   require_split(plan, file);
   require_slices_whole(plan, file.at("schedule"));

@@ -18,6 +18,7 @@
 #include "common/plan/parts_json.hpp"
 #include "common/plan/plan.hpp"
 #include "common/plan/plan_costs.hpp"
+#include "common/plan/vocabulary_costs.hpp"
 #include "common/planner/fastest_split.hpp"
 #include "common/planner/make_plan.hpp"
 #include "common/planner/slice_tokens.hpp"
@@ -80,7 +81,8 @@ ScheduleShape schedule_shape(const Scenario& scenario, const PlanChoice& choice)
           .slices = choice.schedule.slices,
           .group = choice.schedule.group,
           .update_every = choice.schedule.update_every,
-          .overlap = choice.schedule.overlap};
+          .overlap = choice.schedule.overlap,
+          .vocabulary_barriers = scenario.layout.vocabulary_barriers};
 }
 
 namespace {
@@ -230,6 +232,7 @@ Plan plan_on(const Scenario& asked, const PlanChoice& choice, const PlanEffort& 
   if (recomputes_by_action(plan)) {
     plan.schedule = with_recompute(std::move(plan.schedule));
   }
+  require_vocabulary_possible(plan, asked.profile.has_value());
   require_stage_data_possible(plan, asked);
   require_sharding_possible(plan);
   require_clipping_possible(plan);

@@ -8,6 +8,7 @@
 #include "common/graph/memory.hpp"
 #include "common/plan/data_parallel.hpp"
 #include "common/plan/plan_costs.hpp"
+#include "common/plan/vocabulary_costs.hpp"
 #include "common/planner/plan_on.hpp"
 #include "common/schedule/move_order.hpp"
 #include "common/split/weighed_chain.hpp"
@@ -15,18 +16,20 @@
 namespace plumb {
 namespace {
 
-// Of each rank the most inputs of microbatches that it keeps whose F is redone later. The first stage's weighs nothing.
+// Of each rank the most inputs of microbatches that it keeps whose F is redone later. The first stage's weighs nothing,
+// unless it is what the parts of a vocabulary have looked up.
 std::vector<std::int64_t> held_inputs(Schedule schedule) {
   for (auto& list : schedule.actions) {
     std::erase_if(list, [](const Action& action) { return action.kind == ActionKind::recompute; });
   }
+  const bool looked_up = schedule.vocabulary_barriers > 0;
   std::vector<std::int64_t> inputs;
   for (const auto& moments : fullest_moments(schedule)) {
     const std::vector<int> own = stages_of_rank(schedule, static_cast<int>(inputs.size()));
     std::int64_t& most = inputs.emplace_back(0);
     for (const auto& moment : moments) {
       std::int64_t sum = 0;
-      for (std::size_t n = 0; n < moment.size(); ++n) sum += own[n] > 0 ? moment[n] : 0;
+      for (std::size_t n = 0; n < moment.size(); ++n) sum += own[n] > 0 || looked_up ? moment[n] : 0;
       most = std::max(most, sum);
     }
   }
@@ -69,6 +72,7 @@ namespace {
 // them stands for both.
 std::vector<int> weighed_rank_of_stage(const Schedule& schedule) {
   std::vector<int> ranks = schedule.rank_of_stage;
+  ranks.resize(static_cast<std::size_t>(stages(schedule)));
   if (replicas(schedule) == 1) return ranks;
   for (int stage = 0; stage < stages(schedule); ++stage) {
     const int first = rank_in_replica(schedule, 0, stage);
@@ -220,10 +224,13 @@ SplitProblems split_problems(const Plan& plan, const std::vector<ComputeCost>& b
   // Of several stages of a rank some may gather their weights once a step only behind its fullest moment.
   least.block_fixed_bytes = several ? std::move(least_fixed) : sure.block_fixed_bytes;
   const Bytes message = sent_boundary_bytes(plan);
+  const PartMemory parts = part_memory(plan);
   const std::vector<std::int64_t> messages = most_messages(plan.schedule, sure.rank_of_stage, held.moments.size());
   for (std::size_t rank = 0; rank < held.moments.size(); ++rank) {
-    sure.rank_reserve.push_back(message * (messages[rank] + (held.inputs.empty() ? 0 : held.inputs[rank])));
+    sure.rank_reserve.push_back(message * (messages[rank] + (held.inputs.empty() ? 0 : held.inputs[rank])) +
+                                parts.most);
   }
+  if (parts.least > Bytes{}) least.rank_reserve.assign(held.moments.size(), parts.least);
   sure.moments = std::move(held.moments);
   if (held.moments_until_input.empty()) {
     least.moments = sure.moments;

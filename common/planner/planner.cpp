@@ -13,6 +13,7 @@
 #include "common/planner/traffic.hpp"
 #include "common/planner/unfolded_memory.hpp"
 #include "common/schedule/reductions.hpp"
+#include "common/schedule/vocabulary_parts.hpp"
 #include "common/split/coupled.hpp"
 
 namespace plumb {
@@ -91,6 +92,15 @@ StepTimeline step_of(const Schedule& lowered, const PipelineCosts& costs, const 
       for (auto rank = all.begin() + 1; rank != all.end(); ++rank) {
         event.rank = *rank;
         event.action = clip_of(lowered, *rank);
+        add();
+      }
+      continue;
+    }
+    if (joins_parts(node.action.kind)) {
+      for (int rank = 0; rank < lowered.ranks; ++rank) {
+        if (rank == node.rank) continue;
+        event.rank = rank;
+        event.action.stage = part_on(lowered, node.action.stage, rank);
         add();
       }
       continue;

@@ -17,6 +17,7 @@
 #include "common/program/program_traffic.hpp"
 #include "common/schedule/action.hpp"
 #include "common/schedule/schedule.hpp"
+#include "common/schedule/vocabulary_parts.hpp"
 
 namespace plumb {
 namespace {
@@ -67,6 +68,17 @@ void add_data_moves(Received& sum, ActionKind kind, const ShardTraffic& traffic,
   }
 }
 
+// Over a ring of all ranks: a broadcast passes all but the rank that has it, a sum all but the one behind the rank that
+// needs it, which begins.
+double received_of_joined(const Event& event, const Schedule& schedule) {
+  const auto bytes = static_cast<double>(event.bytes.value);
+  if (event.action.kind == ActionKind::all_reduce) return 2 * of_others(bytes, schedule.ranks);
+  const int beside = rank_beside_parts(schedule, event.action.stage);
+  const bool broadcast = event.action.kind == ActionKind::broadcast;
+  const int rank = rank_in_replica(schedule, 0, event.action.stage);
+  return rank == (broadcast ? beside : (beside + 1) % schedule.ranks) ? 0 : bytes;
+}
+
 void add_message(Received& sum, const Event& event, const Plan& plan, const ShardTraffic& traffic) {
   const auto bytes = static_cast<double>(event.bytes.value);
   const DataMoves& moves = plan.costs.stages[static_cast<std::size_t>(event.action.stage)].data_moves;
@@ -80,6 +92,10 @@ void add_message(Received& sum, const Event& event, const Plan& plan, const Shar
     const int ranks = data_degree(plan.layout, rank) * replicas(plan.schedule);
     const bool of_replicas_alone = ranks == replicas(plan.schedule);
     (of_replicas_alone ? sum.pipeline : sum.data) += 2 * of_others(bytes, ranks);
+    return;
+  }
+  if (joins_parts(event.action.kind)) {
+    sum.pipeline += received_of_joined(event, plan.schedule);
     return;
   }
   if (!is_receive(event.action.kind) && !is_eviction(event.action.kind) &&
@@ -101,7 +117,7 @@ void add(CommunicationTime& sum, Seconds exposed, Seconds hidden) {
 }  // namespace
 
 std::vector<StageMoves> tensor_moves(const Plan& plan, Slice slice) {
-  std::vector<StageMoves> all(static_cast<std::size_t>(stages(plan.schedule)));
+  std::vector<StageMoves> all(static_cast<std::size_t>(all_stages(plan.schedule)));
   if (plan.layout.tensor.degree == 1) return all;
   const StagePrograms programs(plan, slice);
   const Machine machine = machine_in_training(scenario_of(plan));
@@ -143,7 +159,7 @@ std::vector<StageMoves> tensor_moves(const Plan& plan, Slice slice) {
 }
 
 void tell_beside(Timeline& timeline, const Plan& plan) {
-  const int count = stages(plan.schedule);
+  const int count = all_stages(plan.schedule);
   std::vector<bool> beside;
   for (int stage = 0; stage < count; ++stage) {
     const int data = data_degree(plan.layout, plan.schedule.rank_of_stage[static_cast<std::size_t>(stage)]);

@@ -217,7 +217,7 @@ UnfoldingDetails unfolding_details(const Plan& plan) {
   }
   const bool in_actions = gathers_in_actions(plan.layout) || reduces_in_actions(plan.layout);
   const std::vector<ComputeCost> blocks = in_actions ? blocks_as_split(plan) : std::vector<ComputeCost>{};
-  for (int stage = 0; stage < stages(plan.schedule); ++stage) {
+  for (int stage = 0; stage < all_stages(plan.schedule); ++stage) {
     for (int slice = 0; slice < details.slices; ++slice) {
       StageParts parts;
       if (!programs.empty()) {

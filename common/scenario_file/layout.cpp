@@ -61,6 +61,18 @@ struct LayoutBlock {
   }
 };
 
+// Over the pipeline's ranks (arXiv 2411.05288), with one barrier unless it says two.
+void read_vocabulary(const YamlValue& block, Layout& layout) {
+  require_block(block, "vocabulary", "barriers");
+  block.check_keys({"over", "barriers"});
+  if (const auto over = block.find("over"); over && over->text() != axis_name(MeshAxis::pipeline)) {
+    over->fail(over->path() + ": unknown '" + excerpt(over->text()) + "'",
+               "pipeline; a tensor layout divides its ranks' vocabulary by itself");
+  }
+  const auto barriers = block.find("barriers");
+  layout.vocabulary_barriers = barriers ? static_cast<int>(barriers->integer(1, 2)) : 1;
+}
+
 void read_by_stage(const YamlValue& value, LayoutBlock& result) {
   if (is_auto(value)) {
     result.by_stage_open = result.data.any = true;
@@ -220,7 +232,8 @@ LayoutBlock read_block(const YamlValue& given) {
   }
   const YamlValue block = block_or_file(given, "layout");
   require_block(block, "layout", "pipeline");
-  block.check_keys({"order", "pipeline", "tensor", "data", "context", "expert"});
+  block.check_keys({"order", "pipeline", "tensor", "data", "context", "expert", "vocabulary"});
+  if (const auto vocabulary = block.find("vocabulary")) read_vocabulary(*vocabulary, result.layout);
   if (const auto order = block.find("order")) {
     result.any_order = is_auto(*order);
     if (!result.any_order) result.layout.order = read_order(*order);

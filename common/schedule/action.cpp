@@ -10,9 +10,9 @@ namespace plumb {
 namespace {
 
 // Indexed by ActionKind.
-constexpr std::array<std::string_view, 17> all_letters = {
-    "F",     "B",    "I",           "W",           "R",       "SEND_F",  "RECV_F", "SEND_B", "RECV_B",
-    "EVICT", "LOAD", "REDUCE_TIED", "REDUCE_GRAD", "UNSHARD", "RESHARD", "CLIP",   "STEP"};
+constexpr std::array<std::string_view, 20> all_letters = {
+    "F",    "B",     "I",      "W",      "R",           "SEND_F",      "RECV_F",  "SEND_B",  "RECV_B", "EVICT",
+    "LOAD", "BCAST", "ALLRED", "REDUCE", "REDUCE_TIED", "REDUCE_GRAD", "UNSHARD", "RESHARD", "CLIP",   "STEP"};
 
 void append_number(std::string& text, std::int32_t number) {
   std::array<char, 12> digits{};

@@ -23,6 +23,11 @@ enum class ActionKind : std::uint8_t {
   receive_backward,  // RECV_B: the output gradient for `stage` from the rank of stage+1
   evict,             // EVICT: the activations of `stage` to a partner rank; stands in both ranks' lists
   load,              // LOAD: and back; in both lists as well
+  broadcast,         // BCAST: to all parts of a divided vocabulary, each of which names itself: the last stage's output
+                     // to the head's parts, the gradient of the first stage's input to the embedding's
+  all_reduce,        // ALLRED: the softmax's statistics over all parts of a divided head
+  reduce,            // REDUCE: the parts' summands to the one that needs the sum: of the gradient of the last stage's
+                     // output to its rank, of the embedding to the first stage's
   reduce_tied,       // REDUCE_TIED: sum of the tied embedding's gradients over the ranks of the first and last stage
   reduce_gradient,   // REDUCE_GRAD: sum of a stage's gradients over the ranks that hold a replica of it
   unshard,           // UNSHARD: gathers a stage's weights, of which each data-parallel rank has or updates a part
@@ -68,7 +73,11 @@ struct Action {
   return copies_activations(kind) || kind == ActionKind::recompute;
 }
 // The kinds that name a microbatch, always; they stand before all others.
-[[nodiscard]] constexpr bool has_microbatch(ActionKind kind) { return kind <= ActionKind::load; }
+[[nodiscard]] constexpr bool has_microbatch(ActionKind kind) { return kind <= ActionKind::reduce; }
+// What the parts of a divided vocabulary do together for one microbatch.
+[[nodiscard]] constexpr bool joins_parts(ActionKind kind) {
+  return kind >= ActionKind::broadcast && kind <= ActionKind::reduce;
+}
 
 // Activations go forward through the stages, gradients backward: which way goes what F, B, I, a send or a receive hands
 // on, and the stages at both ends of it. They may lie outside the pipeline.

@@ -6,11 +6,13 @@
 #include <tuple>
 
 #include "common/base/error.hpp"
+#include "common/schedule/vocabulary_parts.hpp"
 
 namespace plumb {
 
 bool in_range(const Schedule& schedule, const Action& action) {
-  if (action.stage < 0 || action.stage >= stages(schedule)) return false;
+  if (action.stage < 0 || action.stage >= all_stages(schedule)) return false;
+  if (joins_parts(action.kind) && action.stage < stages(schedule)) return false;
   if (action.kind == ActionKind::optimizer_step && schedule.update_every > 0) {
     return action.microbatch >= 0 && action.microbatch < updates(schedule);
   }
@@ -76,9 +78,10 @@ void require_well_formed(const Schedule& schedule) {
   if (schedule.update_every > 0 && replicas(schedule) > 1) {
     refuse("several updates of two replicas are not built");
   }
-  const std::int64_t pairs = std::int64_t{stages(schedule)} * schedule.microbatches;
+  require_parts(schedule);
+  const std::int64_t pairs = std::int64_t{all_stages(schedule)} * schedule.microbatches;
   if (pairs > largest_schedule) {
-    refuse(fmt::format("{} stages times {} microbatches are {} pairs, more than {}", stages(schedule),
+    refuse(fmt::format("{} stages times {} microbatches are {} pairs, more than {}", all_stages(schedule),
                        schedule.microbatches, pairs, largest_schedule));
   }
 }
@@ -90,7 +93,10 @@ int ActionIndex::rank_at(std::int32_t position) const {
 ActionIndex index_actions(const Schedule& schedule) {
   ActionIndex index{.microbatches = schedule.microbatches, .first_of_rank = {0}, .positions = {}};
   const auto pairs = schedule.rank_of_stage.size() * static_cast<std::size_t>(schedule.microbatches);
-  for (auto& of_kind : index.positions) of_kind.assign(pairs, nowhere);
+  for (std::size_t kind = 0; kind < index.positions.size(); ++kind) {
+    const bool joins = joins_parts(static_cast<ActionKind>(kind));
+    if (!joins || schedule.vocabulary_barriers > 0) index.positions[kind].assign(pairs, nowhere);
+  }
   std::int32_t position = 0;
   for (int rank = 0; rank < schedule.ranks; ++rank) {
     for (const Action& action : schedule.actions[static_cast<std::size_t>(rank)]) {
@@ -136,6 +142,7 @@ std::vector<bool> pair_begins(const Schedule& schedule, const ActionIndex& index
 }
 
 std::int32_t input_of(const ActionIndex& index, const Schedule& schedule, const Action& consumer) {
+  if (is_part(schedule, consumer.stage)) return nowhere;
   switch (consumer.kind) {
     case ActionKind::forward:
       return consumer.stage == 0 ? nowhere
@@ -151,6 +158,7 @@ std::int32_t input_of(const ActionIndex& index, const Schedule& schedule, const 
 }
 
 bool makes_message(const Schedule& schedule, const Action& producer) {
+  if (is_part(schedule, producer.stage)) return false;
   switch (producer.kind) {
     case ActionKind::forward:
       return producer.stage + 1 < stages(schedule) && crosses_ranks(schedule, producer.stage, producer.microbatch);

@@ -15,7 +15,7 @@ inline constexpr std::int64_t largest_schedule = std::int64_t{1} << 23;
 // Chunks of a rank, slices, microbatches of a group or of an update: more than this are refused where they are read.
 inline constexpr int most_chunks = 4096;
 
-inline constexpr std::size_t kinds_with_microbatch = static_cast<std::size_t>(ActionKind::load) + 1;
+inline constexpr std::size_t kinds_with_microbatch = static_cast<std::size_t>(ActionKind::reduce) + 1;
 inline constexpr std::int32_t nowhere = -1;
 
 // Positions count through all ranks' lists, one after the other.
@@ -23,7 +23,8 @@ struct ActionIndex {
   std::int32_t microbatches = 1;
   std::vector<std::int32_t> first_of_rank;  // ranks + 1 entries
   std::array<std::vector<std::int32_t>, kinds_with_microbatch>
-      positions;  // per kind, by stage · microbatches + microbatch; of evictions on the rank that holds the stage
+      positions;  // per kind, by stage · microbatches + microbatch; of evictions on the rank that holds the stage;
+                  // of a kind that joins parts of a vocabulary empty where there are none
   std::array<std::vector<std::int32_t>, 2> partner_positions =
       {};  // of EVICT and LOAD on the partner; empty: there are none
 

@@ -58,6 +58,14 @@ std::string spelled_out(const Action& action, int slices) {
       return fmt::format("stage {}'s activations of {} go to a partner rank", stage, numbered(action, slices));
     case ActionKind::load:
       return fmt::format("stage {}'s activations of {} come back from a partner rank", stage, numbered(action, slices));
+    case ActionKind::broadcast:
+      return fmt::format("the broadcast of {} to stage {}, a part of the vocabulary", numbered(action, slices), stage);
+    case ActionKind::all_reduce:
+      return fmt::format("the softmax's statistics of {} over all parts of the vocabulary, of them stage {}",
+                         numbered(action, slices), stage);
+    case ActionKind::reduce:
+      return fmt::format("the sum of {} over all parts of the vocabulary, of them stage {}", numbered(action, slices),
+                         stage);
     case ActionKind::reduce_tied:
       return fmt::format("stage {}'s part in the sum of the tied embedding's gradients", stage);
     case ActionKind::reduce_gradient:

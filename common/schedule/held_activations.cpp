@@ -1,8 +1,11 @@
 #include "common/schedule/held_activations.hpp"
 
+#include "common/schedule/vocabulary_parts.hpp"
+
 namespace plumb {
 
 int activation_change(const Schedule& schedule, const ActionIndex& index, int rank, const Action& action) {
+  if (is_part(schedule, action.stage)) return 0;
   switch (action.kind) {
     case ActionKind::forward:
       return index.find(ActionKind::recompute, action.stage, action.microbatch) == nowhere ? 1 : 0;

@@ -5,6 +5,7 @@
 #include "common/base/error.hpp"
 #include "common/schedule/action_index.hpp"
 #include "common/schedule/schedule.hpp"
+#include "common/schedule/vocabulary_parts.hpp"
 
 namespace plumb {
 namespace {
@@ -76,7 +77,7 @@ void append_steps(const Schedule& schedule, int rank, const LoweringOptions& opt
   const auto is_tied = [&](int stage) { return reduced && (stage == 0 || stage == last); };
   std::vector<Action> steps;
   for (const bool tied : {false, true}) {
-    for (int stage = 0; stage <= last; ++stage) {
+    for (int stage = 0; stage < all_stages(schedule); ++stage) {
       if (!holds(schedule, rank, stage) || is_tied(stage) != tied) continue;
       if (tied) list.push_back({ActionKind::reduce_tied, stage, no_microbatch});
       if (replicas(schedule) == 2 || options.data_parallel)
@@ -104,6 +105,39 @@ void append_gathering(const Action* at, const Action* end, std::vector<bool>& ga
     list.push_back({ActionKind::unshard, at->stage, no_microbatch});
   }
 }
+
+// What joins the parts of a vocabulary: what a part reads comes before its turn, but on the rank that has it at once.
+class JoinedParts {
+ public:
+  JoinedParts(const Schedule& schedule, int rank)
+      : schedule_(schedule), list_(schedule.actions[static_cast<std::size_t>(rank)]), rank_(rank) {}
+
+  void append_before(std::size_t at, std::vector<Action>& list) const {
+    if (schedule_.vocabulary_barriers == 0) return;
+    const bool begins = at == 0 || !are_of_one_turn(schedule_, list_[at - 1], list_[at]);
+    if (begins) append_read(list_[at], list);
+    if (at + 1 < list_.size() && are_of_one_turn(schedule_, list_[at], list_[at + 1])) append_read(list_[at + 1], list);
+  }
+
+  void append_behind(std::size_t at, std::vector<Action>& list) const {
+    if (schedule_.vocabulary_barriers == 0) return;
+    const Action& action = list_[at];
+    const bool last = action.kind == ActionKind::forward && action.stage + 1 == stages(schedule_);
+    if (last) list.push_back({ActionKind::broadcast, head_part(schedule_, rank_), action.microbatch});
+    for (const Action& joined : joined_behind(schedule_, action)) list.push_back(joined);
+  }
+
+ private:
+  void append_read(const Action& action, std::vector<Action>& list) const {
+    const bool of_head = sort_of_stage(schedule_, action.stage) == StageSort::head;
+    if (of_head && rank_beside_parts(schedule_, action.stage) == rank_) return;
+    for (const Action& joined : joined_before(schedule_, action)) list.push_back(joined);
+  }
+
+  const Schedule& schedule_;
+  const std::vector<Action>& list_;
+  int rank_;
+};
 
 void require_not_lowered(const Schedule& schedule) {
   require_well_formed(schedule);
@@ -140,6 +174,9 @@ Schedule lower(const Schedule& compute_only, const LoweringOptions& options) {
                      "tied embeddings on two ranks are not summed at updates within a step",
                      "a schedule with one update, or a model without tied embeddings");
   }
+  if (options.tied_embeddings && compute_only.vocabulary_barriers > 0) {
+    throw InputError("schedule " + compute_only.name, "parts of a tied table stand on one rank: nothing is summed");
+  }
   if (options.tied_embeddings && replicas(compute_only) == 2) require_ends_together(compute_only);
   const ActionIndex index = index_actions(compute_only);
   const PairEnds pairs(compute_only, index);
@@ -157,11 +194,15 @@ Schedule lower(const Schedule& compute_only, const LoweringOptions& options) {
     };
     std::vector<Action> sends;
     std::vector<bool> gathered(lowered.rank_of_stage.size(), options.gathering != WeightGathering::before_forward);
+    const JoinedParts joined(compute_only, static_cast<int>(rank));
+    std::size_t at = 0;
     for (const Action& action : compute_only.actions[rank]) {
       // The message that F waits for may come while its weights are gathered.
       append_gathering(&action, &action + (pairs.joins_next(position) ? 2 : 1), gathered, list);
       receive_up_to(position);
+      joined.append_before(at, list);
       list.push_back(action);
+      joined.append_behind(at++, list);
       if (makes_message(compute_only, action)) sends.push_back(message_of(compute_only, action).send);
       if (pairs.joins_next(position++)) continue;
       list.insert(list.end(), sends.begin(), sends.end());

@@ -1,6 +1,7 @@
 #include "common/schedule/schedule.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/base/error.hpp"
 #include "common/schedule/action_index.hpp"
@@ -39,7 +40,7 @@ bool evicts(const Schedule& schedule) {
 
 std::vector<int> stages_of_rank(const Schedule& schedule, int rank) {
   std::vector<int> held;
-  for (int stage = 0; stage < stages(schedule); ++stage) {
+  for (int stage = 0; stage < all_stages(schedule); ++stage) {
     if (holds(schedule, rank, stage)) held.push_back(stage);
   }
   return held;
@@ -52,13 +53,21 @@ Action clip_of(const Schedule& schedule, int rank) {
 }
 
 int chunks_of_rank(const Schedule& schedule, int rank) {
-  return std::max<int>(1, static_cast<int>(std::ranges::count(schedule.rank_of_stage, rank)));
+  const auto end = schedule.rank_of_stage.begin() + stages(schedule);
+  return std::max<int>(1, static_cast<int>(std::count(schedule.rank_of_stage.begin(), end, rank)));
 }
 
 int most_chunks_of_rank(const Schedule& schedule) {
   std::vector<int> held(static_cast<std::size_t>(schedule.ranks), 0);
-  for (const int rank : schedule.rank_of_stage) ++held[static_cast<std::size_t>(rank)];
+  for (int stage = 0; stage < stages(schedule); ++stage) {
+    ++held[static_cast<std::size_t>(rank_in_replica(schedule, 0, stage))];
+  }
   return std::max(1, *std::ranges::max_element(held));
+}
+
+bool ends_on_two_ranks(const Schedule& schedule) {
+  const int last = stages(schedule) - 1;
+  return rank_in_replica(schedule, 0, 0) != rank_in_replica(schedule, 0, last) && replicas(schedule) == 1;
 }
 
 Schedule with_recompute(Schedule schedule, const std::vector<bool>& recomputed) {
@@ -97,6 +106,12 @@ Schedule with_recompute(Schedule schedule, const std::vector<bool>& recomputed) 
     list = std::move(with);
   }
   return schedule;
+}
+
+Schedule with_recompute(Schedule schedule) {
+  std::vector<bool> all(schedule.rank_of_stage.size(), false);
+  std::fill_n(all.begin(), stages(schedule), true);
+  return with_recompute(std::move(schedule), all);
 }
 
 std::vector<bool> recomputed_stages(const Schedule& schedule) {

@@ -3,10 +3,10 @@
 
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "common/schedule/action.hpp"
+#include "common/schedule/stage_placements.hpp"
 
 namespace plumb {
 
@@ -19,6 +19,7 @@ struct ScheduleShape {
   int group = 0;         // microbatches that a chunk runs before the next one (interleaved schedules); 0: their default
   int update_every = 0;  // microbatches per optimizer step, where weights are updated within the step; 0: the default
   bool overlap = false;  // runs steady forwards and backwards as overlapped pairs, where the schedule can do without
+  int vocabulary_barriers = 0;  // of a vocabulary that is divided over the ranks; 0: it is not
   bool operator==(const ScheduleShape&) const = default;
 };
 
@@ -54,10 +55,19 @@ struct Schedule {
   std::vector<OverlappedPair> overlapped = {};  // ascending
   WeightVersions versions = WeightVersions::single;
   int update_every = 0;  // microbatches whose gradients a numbered STEP applies; 0: STEP has no number
+  // Where head and embedding are divided over the ranks by vocabulary (common/schedule/vocabulary_parts.hpp): how often
+  // a microbatch waits for all ranks between its last F and its first B. 0: they are not.
+  int vocabulary_barriers = 0;
   bool operator==(const Schedule&) const = default;
 };
 
-[[nodiscard]] inline int stages(const Schedule& schedule) { return static_cast<int>(schedule.rank_of_stage.size()); }
+// Those that follow one another; and with the parts of a divided vocabulary, of which each rank has two behind them.
+[[nodiscard]] inline int all_stages(const Schedule& schedule) {
+  return static_cast<int>(schedule.rank_of_stage.size());
+}
+[[nodiscard]] inline int stages(const Schedule& schedule) {
+  return all_stages(schedule) - (schedule.vocabulary_barriers > 0 ? 2 * schedule.ranks : 0);
+}
 [[nodiscard]] inline int replicas(const Schedule& schedule) { return schedule.second_rank_of_stage.empty() ? 1 : 2; }
 
 // Of whole sequences.
@@ -106,22 +116,12 @@ struct Schedule {
 
 // True if two ranks hold the first and the last stage, so that a tied embedding's gradients are summed by messages.
 // False for two replicas in opposite directions: each rank of the ends holds both stages.
-[[nodiscard]] inline bool ends_on_two_ranks(const Schedule& schedule) {
-  return schedule.rank_of_stage.front() != schedule.rank_of_stage.back() && replicas(schedule) == 1;
-}
+[[nodiscard]] bool ends_on_two_ranks(const Schedule& schedule);
 
-// Stage s on rank s mod p: the "loop" placement of interleaved schedules.
-[[nodiscard]] std::vector<int> loop_placement(int ranks, int chunks);
-// There and back again: chunk c of rank r is stage c·p + r for even c and c·p + p−1−r for odd c. With two chunks the
-// "V" of ZB-V, with more the waves of Hanayo.
-[[nodiscard]] std::vector<int> wave_placement(int ranks, int chunks);
-
-// Puts R before the first backward action (B or I) of every microbatch of the `recomputed` stages, or of all.
+// Puts R before the first backward action (B or I) of every microbatch of the `recomputed` stages, or of all that
+// follow one another.
 [[nodiscard]] Schedule with_recompute(Schedule schedule, const std::vector<bool>& recomputed);
-[[nodiscard]] inline Schedule with_recompute(Schedule schedule) {
-  const std::vector<bool> all(schedule.rank_of_stage.size(), true);
-  return with_recompute(std::move(schedule), all);
-}
+[[nodiscard]] Schedule with_recompute(Schedule schedule);
 
 // Per stage, whether any of its microbatches has an R.
 [[nodiscard]] std::vector<bool> recomputed_stages(const Schedule& schedule);

@@ -23,6 +23,10 @@ SearchSpace::SearchSpace(const Scenario& scenario)
       recomputes_(recomputes_of(scenario)),
       offloads_(offloads_of(scenario)) {
   for (const Layout& layout : layouts_) {
+    if (layout.vocabulary_barriers > 0) {
+      throw InputError("layout", "a vocabulary over the pipeline is not searched yet beside open degrees",
+                       "degrees that are numbers; schedules, splits and microbatches may be lists");
+    }
     std::string refusal;
     try {
       if (layouts_.size() > 1) require_divisible(scenario.model, layout);

@@ -84,6 +84,9 @@ Track track_of(ActionKind kind) {
       return Track::receive_forward;
     case ActionKind::receive_backward:
       return Track::receive_backward;
+    case ActionKind::broadcast:
+    case ActionKind::all_reduce:
+    case ActionKind::reduce:
     case ActionKind::reduce_tied:
     case ActionKind::reduce_gradient:
     case ActionKind::unshard:

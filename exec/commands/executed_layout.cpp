@@ -162,6 +162,11 @@ void require_executed_layout(const Plan& plan, const SessionOptions& options) {
                      "--device cpu, or plan with training: {offload: none}");
   }
   const Layout& layout = plan.layout;
+  if (layout.vocabulary_barriers > 0) {
+    throw InputError(plan.name,
+                     "its layout is " + describe(layout) + ": a vocabulary over the pipeline is not executed yet",
+                     "plumb simulates it; plan with a layout without vocabulary");
+  }
   for (const MeshAxis axis : {MeshAxis::context, MeshAxis::expert}) {
     if (degree(layout, axis) == 1) continue;
     throw InputError(

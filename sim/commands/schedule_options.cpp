@@ -12,6 +12,7 @@
 #include "common/graph/memory.hpp"
 #include "common/schedule/action_index.hpp"
 #include "common/schedule/generators/generators.hpp"
+#include "common/schedule/vocabulary_parts.hpp"
 #include "common/schedule/weight_versions.hpp"
 #include "common/schedule/zb_auto/zb_auto.hpp"
 
@@ -50,6 +51,10 @@ void add_shape(CLI::App& command, ShapeOptions& options, bool required) {
       ->check(whole_number(1, most_chunks));
   command.add_flag("--overlap", options.overlap,
                    "Steady forwards and backwards as overlapped pairs (interleaved-1f1b, for expert parallelism).");
+  command
+      .add_option("--vocabulary", options.vocabulary,
+                  "Head and embedding divided over the ranks by vocabulary, with so many barriers (1f1b, zb-h1).")
+      ->check(whole_number(1, 2));
 }
 
 ScheduleShape shape_for(const ScheduleEntry& entry, const ShapeOptions& options) {
@@ -59,7 +64,8 @@ ScheduleShape shape_for(const ScheduleEntry& entry, const ShapeOptions& options)
           .slices = options.slices > 0 ? options.slices : (entry.uses_slices ? default_slices : 1),
           .group = options.group,
           .update_every = options.update_every,
-          .overlap = options.overlap};
+          .overlap = options.overlap,
+          .vocabulary_barriers = options.vocabulary};
 }
 
 ScheduleShape usable_shape_for(const ScheduleEntry& entry, const ShapeOptions& options) {
@@ -68,6 +74,7 @@ ScheduleShape usable_shape_for(const ScheduleEntry& entry, const ShapeOptions& o
   if (!entry.uses_slices) usable.slices = 0;
   if (!entry.uses_group) usable.group = 0;
   if (!entry.uses_overlap) usable.overlap = false;
+  if (!entry.divides_vocabulary) usable.vocabulary = 0;
   if (!entry.updates_within) usable.update_every = 0;
   return shape_for(entry, usable);
 }
@@ -76,6 +83,8 @@ void add_times(CLI::App& command, TimesOptions& options) {
   command.add_option("--times", options.times,
                      "F,I,W[,HOP]: forward, input and weight gradient of one rank's share; latency between ranks. "
                      "Default: 1,1,1.");
+  command.add_option("--head-times", options.head_times,
+                     "F,I,W of a rank's part of the head, with --vocabulary. Default: a quarter of --times.");
   command
       .add_option("--hidden", options.hidden,
                   "Of the shorter action of an overlapped pair, the fraction that the longer one hides.")
@@ -83,22 +92,38 @@ void add_times(CLI::App& command, TimesOptions& options) {
       ->capture_default_str();
 }
 
-ShareTimes parse_times(const TimesOptions& options) {
+namespace {
+
+std::vector<double> parse_numbers(const std::string& text, const std::string& option) {
   std::vector<double> numbers;
-  std::istringstream items(options.times.empty() ? "1,1,1" : options.times);
+  std::istringstream items(text);
   for (std::string item; std::getline(items, item, ',');) {
     double number = 0;
     const auto [end, error] = std::from_chars(item.data(), item.data() + item.size(), number);
     if (error != std::errc() || end != item.data() + item.size() || !(number >= 0) || number > longest_time.value) {
-      throw InputError("--times", "'" + item + "' is not a time", "expected F,I,W or F,I,W,HOP, each from zero to 1e9");
+      throw InputError(option, "'" + item + "' is not a time", "expected F,I,W or F,I,W,HOP, each from zero to 1e9");
     }
     numbers.push_back(number);
   }
+  return numbers;
+}
+
+}  // namespace
+
+ShareTimes parse_times(const TimesOptions& options) {
+  const std::vector<double> numbers = parse_numbers(options.times.empty() ? "1,1,1" : options.times, "--times");
   if (numbers.size() != 3 && numbers.size() != 4) {
     throw InputError("--times", fmt::format("expected F,I,W or F,I,W,HOP, found {} numbers", numbers.size()),
                      "for example --times 1,1,1 or --times 1,1,1,0.1");
   }
-  return {numbers[0], numbers[1], numbers[2], numbers.size() == 4 ? numbers[3] : 0, options.hidden};
+  std::vector<double> head{numbers[0] / 4, numbers[1] / 4, numbers[2] / 4};
+  if (!options.head_times.empty()) head = parse_numbers(options.head_times, "--head-times");
+  if (head.size() != 3) {
+    throw InputError("--head-times", fmt::format("expected F,I,W, found {} numbers", head.size()),
+                     "for example --head-times 0.2,0.2,0.2");
+  }
+  return {numbers[0],     numbers[1], numbers[2], numbers.size() == 4 ? numbers[3] : 0,
+          options.hidden, head[0],    head[1],    head[2]};
 }
 
 Schedule generate(const ScheduleEntry& entry, const ScheduleShape& shape, const ShareTimes& times) {
@@ -123,11 +148,11 @@ Schedule generate(const ScheduleEntry& entry, const ScheduleShape& shape, const 
 }
 
 PipelineCosts share_costs(const Schedule& schedule, const ShareTimes& times) {
-  PipelineCosts costs = even_costs(stages(schedule), {.forward = {times.forward},
-                                                      .input_gradient = {times.input_gradient},
-                                                      .weight_gradient = {times.weight_gradient},
-                                                      .hop = {times.hop},
-                                                      .hidden_in_pairs = times.hidden});
+  PipelineCosts costs = even_costs(all_stages(schedule), {.forward = {times.forward},
+                                                          .input_gradient = {times.input_gradient},
+                                                          .weight_gradient = {times.weight_gradient},
+                                                          .hop = {times.hop},
+                                                          .hidden_in_pairs = times.hidden});
   std::vector<double> parts_of_rank;
   for (int rank = 0; rank < schedule.ranks; ++rank) {
     parts_of_rank.push_back(static_cast<double>(chunks_of_rank(schedule, rank)) * schedule.slices);
@@ -138,6 +163,16 @@ PipelineCosts share_costs(const Schedule& schedule, const ShareTimes& times) {
     cost.forward = cost.forward / parts;
     cost.input_gradient = cost.input_gradient / parts;
     cost.weight_gradient = cost.weight_gradient / parts;
+  }
+  if (schedule.vocabulary_barriers == 0) return costs;
+  const JoinCost hop{.latency = {times.hop}, .alone = {times.hop}};
+  costs.vocabulary = {schedule.ranks, hop, hop, hop, hop, hop};
+  for (int stage = stages(schedule); stage < all_stages(schedule); ++stage) {
+    ComputeCost& part = costs.stages[static_cast<std::size_t>(stage)] = {};
+    if (sort_of_stage(schedule, stage) == StageSort::embedding) continue;
+    part.forward = {times.head_forward};
+    part.input_gradient = {times.head_input_gradient};
+    part.weight_gradient = {times.head_weight_gradient};
   }
   return costs;
 }

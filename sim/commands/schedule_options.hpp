@@ -23,6 +23,7 @@ struct ShapeOptions {
   int group = 0;   // this and the next: then the schedule's own
   int update_every = 0;
   bool overlap = false;
+  int vocabulary = 0;  // barriers of one that the ranks divide; then none
 };
 
 // Both also bound to ranks and microbatches if these are `required`; else the caller checks.
@@ -40,10 +41,15 @@ struct ShareTimes {
   double weight_gradient = 0;
   double hop = 0;
   double hidden = 0;  // of the shorter action of an overlapped pair, the fraction that the longer one hides
+  // Of a part of the head where the ranks divide the vocabulary; looking up takes no time.
+  double head_forward = 0;
+  double head_input_gradient = 0;
+  double head_weight_gradient = 0;
 };
-// Bound as --times and --hidden.
+// Bound as --times, --head-times and --hidden.
 struct TimesOptions {
   std::string times;  // empty: 1,1,1
+  std::string head_times;
   double hidden = 0;
 };
 void add_times(CLI::App& command, TimesOptions& options);

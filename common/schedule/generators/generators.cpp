@@ -5,6 +5,7 @@
 #include "common/base/error.hpp"
 #include "common/schedule/action_index.hpp"
 #include "common/schedule/generators/registry.hpp"
+#include "common/schedule/vocabulary_parts.hpp"
 
 namespace plumb {
 namespace {
@@ -54,20 +55,28 @@ Schedule empty_schedule(const std::string& name, const ScheduleShape& shape) {
         fmt::format("an update every {} microbatches, but it updates weights once, at the end", shape.update_every),
         those_with(&ScheduleEntry::updates_within));
   }
+  if (!entry.divides_vocabulary && shape.vocabulary_barriers != 0) {
+    throw InputError(where, "its ranks do not divide the vocabulary", those_with(&ScheduleEntry::divides_vocabulary));
+  }
+  const bool divides = shape.vocabulary_barriers != 0;
   // As floating point the product cannot overflow.
-  const double pairs = static_cast<double>(shape.ranks) * shape.chunks * shape.slices * shape.microbatches;
+  const double pairs =
+      static_cast<double>(shape.ranks) * (shape.chunks + (divides ? 2 : 0)) * shape.slices * shape.microbatches;
   if (pairs > static_cast<double>(largest_schedule)) {
     throw InputError(
         where, fmt::format("{} ranks × {} chunks × {} slices × {} microbatches = {:.10g}, more than {}", shape.ranks,
                            shape.chunks, shape.slices, shape.microbatches, pairs, largest_schedule));
   }
-  return {.name = name,
-          .ranks = shape.ranks,
-          .microbatches = shape.microbatches * shape.slices,
-          .chunks = shape.chunks,
-          .slices = shape.slices,
-          .rank_of_stage = loop_placement(shape.ranks, shape.chunks),
-          .actions = std::vector<std::vector<Action>>(static_cast<std::size_t>(shape.ranks))};
+  Schedule schedule{.name = name,
+                    .ranks = shape.ranks,
+                    .microbatches = shape.microbatches * shape.slices,
+                    .chunks = shape.chunks,
+                    .slices = shape.slices,
+                    .rank_of_stage = loop_placement(shape.ranks, shape.chunks + (divides ? 2 : 0)),
+                    .actions = std::vector<std::vector<Action>>(static_cast<std::size_t>(shape.ranks)),
+                    .vocabulary_barriers = shape.vocabulary_barriers};
+  require_parts(schedule);
+  return schedule;
 }
 
 }  // namespace plumb

@@ -4,10 +4,13 @@
 // Bubble: (p−1)(F+B). With a latency c ≤ ½·min(F, B) per hop and p dividing m (p ≥ 2) the makespan is
 //         (m+p−1)(F+B) + 2c[(p−1)m/p + p−2].
 // Memory: min(m, p−r).
+// With a vocabulary divided over the ranks, b barriers: w = min(p−r−1+b, m), and the passes of vocabulary_passes.hpp.
+// Bubble: the same, for F = B/2 and m ≥ p + b. Memory: min(m, p−r+b).
 #include <algorithm>
 #include <utility>
 
 #include "common/schedule/generators/generators.hpp"
+#include "common/schedule/generators/vocabulary_passes.hpp"
 
 namespace plumb {
 
@@ -16,7 +19,7 @@ Schedule generate_one_f_one_b(const ScheduleShape& shape) {
   const int m = shape.microbatches;
   for (int r = 0; r < shape.ranks; ++r) {
     std::vector<Action>& list = schedule.actions[static_cast<std::size_t>(r)];
-    const int w = std::min(shape.ranks - r - 1, m);
+    const int w = std::min(shape.ranks - r - 1 + shape.vocabulary_barriers, m);
     // Phase 1, warm-up: w × F
     for (int k = 0; k < w; ++k) list.push_back({ActionKind::forward, r, k});
     // Phase 2, steady: (m−w) × (F, B)
@@ -26,6 +29,7 @@ Schedule generate_one_f_one_b(const ScheduleShape& shape) {
     }
     // Phase 3, cool-down: w × B
     for (int k = m - w; k < m; ++k) list.push_back({ActionKind::backward, r, k});
+    if (shape.vocabulary_barriers > 0) list = with_vocabulary_passes(schedule, r, list);
   }
   return schedule;
 }

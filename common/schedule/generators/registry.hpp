@@ -25,10 +25,11 @@ struct ScheduleEntry {
   int chunk_multiple = 1;        // their number must be a multiple of it
   bool uses_slices = false;      // cuts sequences
   bool uses_group = false;
-  bool uses_overlap = false;     // runs overlapped pairs if asked to
-  bool updates_within = false;   // several optimizer steps per step: asynchronous
-  bool uses_times = false;       // made for the stages' times (zb-auto): `generate` takes all stages alike
-  bool trains_replicas = false;  // two copies of the model, one in each direction
+  bool uses_overlap = false;        // runs overlapped pairs if asked to
+  bool updates_within = false;      // several optimizer steps per step: asynchronous
+  bool uses_times = false;          // made for the stages' times (zb-auto): `generate` takes all stages alike
+  bool divides_vocabulary = false;  // over the ranks, if asked to
+  bool trains_replicas = false;     // two copies of the model, one in each direction
   // What searches make use of, where the order alone tells it, whatever actions take; none: it does not, or nobody has
   // needed it yet. Microbatches that a rank holds at its fullest, each from its F until its I or B:
   std::function<int(const ScheduleShape& shape, int rank)> most_held = {};

@@ -5,9 +5,12 @@
 //         remaining W.
 // Bubble: (p−1)(F+I−W) for m ≥ p and W ≤ min(F, I).
 // Memory: min(m, p) on every rank when activations are freed at W; (p−r) + rω if W still holds a fraction ω.
+// With a vocabulary divided over the ranks, b barriers: w = min(p−r−1+b, m), and the passes of
+// vocabulary_passes.hpp. Memory: min(m, p+b).
 #include <algorithm>
 
 #include "common/schedule/generators/generators.hpp"
+#include "common/schedule/generators/vocabulary_passes.hpp"
 
 namespace plumb {
 
@@ -16,7 +19,7 @@ Schedule generate_zb_h1(const ScheduleShape& shape) {
   const int m = shape.microbatches;
   for (int r = 0; r < shape.ranks; ++r) {
     std::vector<Action>& list = schedule.actions[static_cast<std::size_t>(r)];
-    const int w = std::min(shape.ranks - r - 1, m);
+    const int w = std::min(shape.ranks - r - 1 + shape.vocabulary_barriers, m);
     // Phase 1, warm-up: w × F
     for (int k = 0; k < w; ++k) list.push_back({ActionKind::forward, r, k});
     // Phase 2, steady and cool-down: m × ([F], I, [W]), W lagging r microbatches behind I
@@ -27,6 +30,7 @@ Schedule generate_zb_h1(const ScheduleShape& shape) {
     }
     // Phase 3: the remaining min(r, m) × W
     for (int k = std::max(0, m - r); k < m; ++k) list.push_back({ActionKind::weight_gradient, r, k});
+    if (shape.vocabulary_barriers > 0) list = with_vocabulary_passes(schedule, r, list);
   }
   return schedule;
 }

@@ -81,6 +81,9 @@ void require_sayable(const Schedule& schedule, const CsvWriting& writing) {
                        to_string(pair.second)),
            "write today's alphabet");
   }
+  if (schedule.vocabulary_barriers > 0) {
+    refuse(schedule, "PyTorch has no stages that divide a vocabulary over the ranks", use_json);
+  }
   for (const auto& list : schedule.actions) {
     for (const Action& action : list) {
       switch (action.kind) {

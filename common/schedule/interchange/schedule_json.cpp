@@ -107,13 +107,15 @@ Json to_json(const Schedule& schedule) {
     json["versions"] = version_names[static_cast<std::size_t>(schedule.versions)];
     json["update_every"] = schedule.update_every;
   }
+  if (schedule.vocabulary_barriers > 0) json["vocabulary_barriers"] = schedule.vocabulary_barriers;
   json["actions"] = std::move(actions);
   return json;
 }
 
 Schedule schedule_from_json(const JsonValue& value) {
   value.require_only({"name", "ranks", "microbatches", "chunks", "rank_of_stage", "slices", "slice_tokens",
-                      "second_rank_of_stage", "overlapped", "versions", "update_every", "actions"});
+                      "second_rank_of_stage", "overlapped", "versions", "update_every", "vocabulary_barriers",
+                      "actions"});
   Schedule schedule{.name = value.at("name").text(),
                     .ranks = value.at("ranks").small_integer(1, most_ranks),
                     .microbatches = value.at("microbatches").small_integer(1),
@@ -134,6 +136,12 @@ Schedule schedule_from_json(const JsonValue& value) {
   }
   if (const auto versions = value.find("versions")) schedule.versions = versions_from_json(*versions);
   if (const auto every = value.find("update_every")) schedule.update_every = every->small_integer(1);
+  if (const auto barriers = value.find("vocabulary_barriers")) {
+    schedule.vocabulary_barriers = barriers->small_integer(1, 2);
+    if (schedule.rank_of_stage.size() < 3 * static_cast<std::size_t>(schedule.ranks)) {
+      value.at("rank_of_stage").fail("has no two parts of the vocabulary on each rank behind the other stages");
+    }
+  }
   read_lists(value, schedule);
   try {
     require_well_formed(schedule);

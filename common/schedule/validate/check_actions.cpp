@@ -25,7 +25,7 @@ std::string malformed_because(const Schedule& schedule, int rank, const Action& 
   if (!is_built(action.kind)) return fmt::format("{} is planned and not built yet", letters(action.kind));
   if (!in_range(schedule, action)) {
     const bool update = action.kind == ActionKind::optimizer_step && schedule.update_every > 0;
-    return fmt::format("out of range, there are {} stages and {} {}", stages(schedule),
+    return fmt::format("out of range, there are {} stages and {} {}", all_stages(schedule),
                        update ? updates(schedule) : schedule.microbatches, update ? "updates" : "microbatches");
   }
   if (is_send(action.kind) || is_receive(action.kind)) return message_fault(schedule, action);
@@ -139,7 +139,7 @@ void check_ends(ScheduleChecks& checks, ActionKind kind, std::string_view expect
   const int numbers = kind == ActionKind::optimizer_step ? std::max(1, updates(schedule)) : 1;
   const auto for_all = [&](const auto& visit) {
     for (int replica = 0; replica < replicas(schedule); ++replica) {
-      for (int stage = 0; stage < stages(schedule); ++stage) {
+      for (int stage = 0; stage < all_stages(schedule); ++stage) {
         for (int update = 0; update < numbers; ++update) visit(replica, stage, update);
       }
     }
@@ -191,14 +191,14 @@ void check_each_action(ScheduleChecks& checks) {
       check_action(checks, static_cast<int>(rank), action, position++);
     }
   }
-  for (int stage = 0; stage < stages(checks.schedule); ++stage) {
+  for (int stage = 0; stage < all_stages(checks.schedule); ++stage) {
     for (int k = 0; k < checks.schedule.microbatches; ++k) check_one_backward(checks, stage, k);
   }
   check_pairs(checks);
 }
 
 void check_completeness(ScheduleChecks& checks) {
-  for (int stage = 0; stage < stages(checks.schedule); ++stage) {
+  for (int stage = 0; stage < all_stages(checks.schedule); ++stage) {
     for (int k = 0; k < checks.schedule.microbatches; ++k) check_compute(checks, stage, k);
   }
   check_ends(checks, ActionKind::optimizer_step, ", but other stages step");

@@ -1,8 +1,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "common/schedule/validate/checks.hpp"
+#include "common/schedule/vocabulary_parts.hpp"
 
 namespace plumb {
 namespace {
@@ -94,8 +96,59 @@ class MessageCheck {
 
 }  // namespace
 
+namespace {
+
+// What the parts of a vocabulary do together, by the names of the first rank's parts, in the order of a rank's list:
+// broadcasts, or all else.
+std::vector<Action> joined_in_order(const Schedule& schedule, std::size_t rank, bool broadcasts) {
+  std::vector<Action> joined;
+  for (Action action : schedule.actions[rank]) {
+    if (!joins_parts(action.kind) || !in_range(schedule, action)) continue;
+    if ((action.kind == ActionKind::broadcast) != broadcasts) continue;
+    action.stage = part_on(schedule, action.stage, 0);
+    joined.push_back(action);
+  }
+  return joined;
+}
+
+// All ranks take part in all of it, and one stream has the broadcasts, another one the sums: in one order each.
+void check_joined(ScheduleChecks& checks) {
+  const Schedule& schedule = checks.schedule;
+  if (schedule.vocabulary_barriers == 0) return;
+  for (int part = stages(schedule); part < all_stages(schedule); ++part) {
+    const int rank = rank_in_replica(schedule, 0, part);
+    for (int k = 0; k < schedule.microbatches; ++k) {
+      const Action forward{ActionKind::forward, part, k};
+      for (const Action& action : {forward, checks.gradient_action(part, k)}) {
+        std::vector<Action> joined = joined_behind(schedule, action);
+        std::ranges::copy(joined_before(schedule, action), std::back_inserter(joined));
+        for (const Action& missing : joined) {
+          if (checks.index.find(missing) != nowhere) continue;
+          checks.report(Kind::missing, {rank}, {missing},
+                        fmt::format("rank {}: {} is missing", rank, to_string(missing)));
+        }
+      }
+    }
+  }
+  for (const bool broadcasts : {true, false}) {
+    const std::vector<Action> first = joined_in_order(schedule, 0, broadcasts);
+    for (std::size_t rank = 1; rank < schedule.actions.size(); ++rank) {
+      const std::vector<Action> here = joined_in_order(schedule, rank, broadcasts);
+      const auto [theirs, own] = std::ranges::mismatch(first, here);
+      if (theirs == first.end() || own == here.end()) continue;  // what is missing is said above
+      checks.report(Kind::crossed_messages, {0, static_cast<int>(rank)}, {*theirs, *own},
+                    fmt::format("rank {} joins {} where rank 0 joins {}: all ranks must in one order", rank,
+                                to_string(*own), to_string(*theirs)));
+    }
+  }
+}
+
+}  // namespace
+
 void check_messages(ScheduleChecks& checks) {
-  if (checks.lowered) MessageCheck(checks).run();
+  if (!checks.lowered) return;
+  MessageCheck(checks).run();
+  check_joined(checks);
 }
 
 }  // namespace plumb

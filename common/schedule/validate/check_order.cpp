@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/schedule/validate/checks.hpp"
+#include "common/schedule/vocabulary_parts.hpp"
 
 namespace plumb {
 namespace {
@@ -12,7 +13,7 @@ class OrderCheck {
   explicit OrderCheck(ScheduleChecks& checks) : checks_(checks), schedule_(checks.schedule) {}
 
   void run() {
-    for (int stage = 0; stage < stages(schedule_); ++stage) {
+    for (int stage = 0; stage < all_stages(schedule_); ++stage) {
       for (int k = 0; k < schedule_.microbatches; ++k) check_microbatch(stage, k);
       if (schedule_.update_every > 0) {
         check_updates(stage);
@@ -52,10 +53,24 @@ class OrderCheck {
       require(checks_.gradient_action(stage + 1, k), gradient);
     }
     if (!checks_.lowered) return;
+    if (is_part(schedule_, stage)) return check_joined(stage, k);
     require(forward, {ActionKind::send_forward, stage, k});
     require(gradient, {ActionKind::send_backward, stage, k});
     require({ActionKind::receive_forward, stage, k}, forward);
     require({ActionKind::receive_backward, stage, k}, gradient);
+  }
+
+  // What the parts of a vocabulary do together stands between the actions that it joins.
+  void check_joined(int stage, int k) {
+    const Action gradient = checks_.gradient_action(stage, k);
+    for (const Action& action : {Action{ActionKind::forward, stage, k}, gradient}) {
+      for (const Action& joined : joined_before(schedule_, action)) require(joined, action);
+      for (const Action& joined : joined_behind(schedule_, action)) require(action, joined);
+    }
+    const Action all_reduce{ActionKind::all_reduce, stage, k};
+    if (schedule_.vocabulary_barriers == 2) require(all_reduce, gradient);
+    require(all_reduce, {ActionKind::weight_gradient, stage, k});
+    if (schedule_.vocabulary_barriers == 1) require(all_reduce, {ActionKind::reduce, stage, k});
   }
 
   // The last weight gradient of a stage comes before its reductions, those before its rank's CLIP, that before its

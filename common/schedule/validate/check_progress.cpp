@@ -5,6 +5,7 @@
 
 #include "common/schedule/reductions.hpp"
 #include "common/schedule/validate/checks.hpp"
+#include "common/schedule/vocabulary_parts.hpp"
 
 namespace plumb {
 namespace {
@@ -56,6 +57,8 @@ class ProgressCheck {
   // What of another rank this action needs; false if nothing.
   bool awaited_by(int rank, const Action& action, Awaited& awaited) const {
     if (!in_range(schedule_, action)) return false;
+    if (awaited_of_parts(rank, action, awaited)) return true;
+    if (is_part(schedule_, action.stage)) return false;
     const int s = action.stage;
     const int k = action.microbatch;
     const int last = stages(schedule_) - 1;
@@ -86,6 +89,17 @@ class ProgressCheck {
       default:
         return false;
     }
+  }
+
+  // The first that is not done of what a part of the vocabulary, or the stage beside the parts, needs of other ranks.
+  bool awaited_of_parts(int rank, const Action& action, Awaited& awaited) const {
+    for (const Action& needed : needed_through_parts(schedule_, action)) {
+      const Action made =
+          needed.kind == ActionKind::backward ? checks_.gradient_action(needed.stage, needed.microbatch) : needed;
+      awaited = {made, checks_.rank_of(made), checks_.placed(made), false};
+      if (awaited.rank != rank && is_pending(awaited)) return true;
+    }
+    return false;
   }
 
   bool await_producer(const Action& producer, Awaited& awaited) const {

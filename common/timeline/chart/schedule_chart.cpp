@@ -350,7 +350,7 @@ int part_of(const Schedule& schedule, const Action& action) {
   if (action.microbatch == no_microbatch) return 0;
   if (replicas(schedule) > 1) return replica_of(schedule, action.microbatch);
   if (schedule.slices > 1) return action.microbatch % schedule.slices;
-  if (stages(schedule) <= schedule.ranks) return 0;
+  if (all_stages(schedule) <= schedule.ranks) return 0;
   const auto stage = schedule.rank_of_stage.begin() + action.stage;
   return static_cast<int>(std::count(schedule.rank_of_stage.begin(), stage, *stage));
 }
@@ -358,6 +358,7 @@ int part_of(const Schedule& schedule, const Action& action) {
 std::string part_word(const Schedule& schedule) {
   if (replicas(schedule) > 1) return "replica";
   if (schedule.slices > 1) return "slice";
+  if (schedule.vocabulary_barriers > 0) return "part (behind the layers: head, embedding)";
   return stages(schedule) > schedule.ranks ? "chunk" : "";
 }
 

@@ -30,6 +30,7 @@ struct LayoutCase {
   std::string order = "tensor, data, pipeline";
   std::string training = "";  // more of the training
   bool asynchronous = false;
+  int vocabulary_barriers = 0;  // of one over the pipeline
 };
 
 inline Plan plan_of(const LayoutCase& c) {
@@ -47,8 +48,10 @@ inline Plan plan_of(const LayoutCase& c) {
       c.order + "], pipeline: " + text(c.pipeline) + ", tensor: {degree: " + text(c.tensor) +
       ", sequence_parallel: " + (c.sequence_parallel ? "true" : "false") +
       ", asynchronous: " + (c.asynchronous ? "true" : "false") + ", kind: " + c.kind + ", depth: " + text(c.depth) +
-      "}, data: {degree: " + text(c.data) + ", sharding: " + c.sharding +
-      "}}\n"
+      "}, data: {degree: " + text(c.data) + ", sharding: " + c.sharding + "}" +
+      (c.vocabulary_barriers > 0 ? ", vocabulary: {over: pipeline, barriers: " + text(c.vocabulary_barriers) + "}"
+                                 : "") +
+      "}\n"
       "schedule: " +
       c.schedule + "\nsoftware: " + c.software + "\nsplit: uniform\n");
   return make_plan(scenario, only_choice(scenario));

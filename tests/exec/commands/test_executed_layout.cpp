@@ -21,6 +21,13 @@ std::string refusal(const Plan& plan, const SessionOptions& options = {}) {
 
 }  // namespace
 
+TEST_CASE("a vocabulary over the pipeline is refused by name") {
+  Plan plan = tiny_plan({});
+  plan.layout.vocabulary_barriers = 1;
+  CHECK_THAT(refusal(plan), ContainsSubstring("vocabulary1") && ContainsSubstring("is not executed yet") &&
+                                ContainsSubstring("plumb simulates it"));
+}
+
 TEST_CASE("pipelines and plain data parallelism are executed, and what else there is says what is") {
   CHECK(refusal(tiny_plan({})).empty());
   Plan plan = tiny_plan({.data = 2});

@@ -1,0 +1,72 @@
+// A vocabulary over the pipeline from outside: its schedules drawn, exported and checked; both engines, folded or not;
+// and what refuses it.
+#include "tests/catch.hpp"
+#include "tests/sim/answers.hpp"
+#include "tests/sim/cli.hpp"
+
+using plumb::tests::Folder;
+using plumb::tests::Json;
+using plumb::tests::json_of;
+using plumb::tests::refuses;
+using plumb::tests::run_plumb;
+
+namespace {
+
+std::string divided(const std::string& layout) {
+  return "model: {vocabulary: 65536, hidden: 1024, heads: 8, ffn: 4096, layers: \"full/dense*8\"}\n"
+         "cluster: {machine: dgx-a100, ranks: 8}\n"
+         "training: {sequence: 1024, global_batch: 32, microbatch: 1}\n"
+         "layout: {vocabulary: {over: pipeline, barriers: 2}, " +
+         layout + "}\nschedule: 1f1b\nsplit: dynamic\n";
+}
+
+}  // namespace
+
+TEST_CASE("schedule show --vocabulary: microbatches held, and S and T drawn as parts") {
+  const Folder folder;
+  for (const int barriers : {1, 2}) {
+    const std::string command =
+        "schedule show 1f1b --ranks 4 --microbatches 12 --times 4,4,4 --head-times 1,1,1 "
+        "--vocabulary " +
+        std::to_string(barriers);
+    const Json shown = json_of(run_plumb(folder, command + " --json"));
+    CHECK(shown["peak_activations"] == Json({4 + barriers, 3 + barriers, 2 + barriers, 1 + barriers}));
+    CHECK(shown["makespan"].get<double>() - shown["bubble_makespan"].get<double>() == Approx(12 * (12 + 3)));
+    CHECK_THAT(run_plumb(folder, command).out, ContainsSubstring("part (behind the layers: head, embedding)"));
+  }
+  refuses(run_plumb(folder, "schedule show gpipe --ranks 4 --microbatches 8 --vocabulary 1"),
+          {"its ranks do not divide the vocabulary", "1f1b, zb-h1"});
+  refuses(run_plumb(folder, "schedule show 1f1b --ranks 4 --microbatches 8 --vocabulary 3"), {"--vocabulary"});
+}
+
+TEST_CASE("a schedule with a divided vocabulary is written as JSON, checked, and refused where it has no words") {
+  const Folder folder;
+  const std::string shape = " 1f1b --ranks 4 --microbatches 6 --vocabulary 2";
+  const std::string file =
+      folder.file("divided.json", run_plumb(folder, "schedule export" + shape + " --format json").out);
+  const Json checked = json_of(run_plumb(folder, "schedule check " + file + " --json"));
+  CHECK(checked["valid"] == true);
+  CHECK(checked["peak_activations"] == Json({6, 5, 4, 3}));
+  refuses(run_plumb(folder, "schedule export" + shape + " --format pytorch-csv"),
+          {"PyTorch has no stages that divide a vocabulary"});
+}
+
+TEST_CASE("simulate: a vocabulary over the pipeline by both engines, of one rank a stage or of all") {
+  const Folder folder;
+  const std::string file = folder.file("divided.yaml", divided("pipeline: 4, data: {degree: 2}"));
+  const double path = json_of(run_plumb(folder, "simulate " + file + " --engine path --json"))["iteration_s"];
+  for (const char* options : {"--engine simgrid", "--engine path --unfold", "--engine simgrid --unfold"}) {
+    INFO(options);
+    const Json found = json_of(run_plumb(folder, "simulate " + file + " " + options + " --json"));
+    CHECK(found["iteration_s"].get<double>() == Approx(path).epsilon(0.01));
+  }
+  const std::string plan = folder.file("plan.json");
+  CHECK(run_plumb(folder, "plan " + file + " -o " + plan).status == 0);
+  CHECK(json_of(run_plumb(folder, "simulate " + plan + " --engine path --json"))["iteration_s"].get<double>() == path);
+}
+
+TEST_CASE("plan refuses a vocabulary over the pipeline beside open degrees") {
+  const Folder folder;
+  refuses(run_plumb(folder, "plan " + folder.file("open.yaml", divided("pipeline: auto, data: auto"))),
+          {"is not searched yet beside open degrees"});
+}
