@@ -112,11 +112,11 @@ void require_consistent(const Layout& layout) {
     throw InputError("layout", "a vocabulary over the pipeline has one or two barriers, not " +
                                    std::to_string(layout.vocabulary_barriers));
   }
-  if (layout.tensor.asynchronous && layout.tensor.degree > 1 &&
-      (is_grid(layout.tensor) || !divides_tokens(layout.tensor))) {
+  if (layout.tensor.asynchronous && layout.tensor.degree > 1 && !goes_in_pieces(layout.tensor)) {
     throw InputError("layout",
-                     "an asynchronous tensor layout gathers and scatters tokens, which this one does not divide",
-                     "kind: 1d with sequence_parallel: true, or asynchronous: false");
+                     "an asynchronous tensor layout gathers and scatters tokens, which this one does not divide, or "
+                     "panels, which it does not have",
+                     "kind: 1d with sequence_parallel: true, kind: 2d or 2.5d, or asynchronous: false");
   }
   if (layout.tensor.reshard_after_forward && layout.tensor.kind != TensorKind::three_d) {
     throw InputError("layout",
@@ -255,7 +255,8 @@ std::vector<int> in_other_groups(const Layout& layout, int rank, int count) {
 std::string kind_and_depth(const TensorLayout& tensor) {
   if (!is_grid(tensor)) return tensor.asynchronous ? "·async" : "";
   const std::string depth = tensor.depth > 1 ? "·depth" + std::to_string(tensor.depth) : "";
-  return "·" + name_of(tensor.kind) + depth + (tensor.reshard_after_forward ? "·reshard" : "");
+  const std::string choice = tensor.asynchronous ? "·async" : tensor.reshard_after_forward ? "·reshard" : "";
+  return "·" + name_of(tensor.kind) + depth + choice;
 }
 
 std::string zero_plus_plus(const DataLayout& data) {

@@ -23,7 +23,7 @@ struct TensorLayout {
   TensorKind kind = TensorKind::one_d;
   int depth = 1;  // of 2.5D
   bool sequence_parallel = false;
-  bool asynchronous = false;           // of 1d with sequence parallelism: moves in pieces beside products (torchtitan)
+  bool asynchronous = false;           // of 1d with sequence parallelism, 2d and 2.5d: moves in pieces beside products
   bool reshard_after_forward = false;  // of 3d: what F has gathered is let go of, and gathered again by I and W
   bool operator==(const TensorLayout&) const = default;
 };
@@ -85,7 +85,7 @@ struct Layout {
 // Throws InputError unless the order names every axis once, every degree is at least 1 and the ranks fit an int; data
 // degrees by stage as above: one for each rank of the pipeline, not all alike, the pipeline outermost; sharding as
 // require_consistent_sharding of common/layout/sharding.hpp says, a grid as require_grid of
-// common/layout/tensor_grid.hpp; asynchronous only what divides tokens, unless its group is of one rank.
+// common/layout/tensor_grid.hpp; asynchronous only what divides tokens or has panels, unless its group is of one.
 void require_consistent(const Layout& layout);
 
 // The product of the degrees, each at least 1; the largest 64-bit number stands for all that do not fit that.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "common/layout/tensor_grid.hpp"
+
 namespace plumb {
 namespace {
 
@@ -65,46 +67,39 @@ void append_orders(const LayoutSpace& space, Layout layout, std::vector<Layout>&
   }
 }
 
-// Whole sequences have no tokens to gather asynchronously: one layout.
-void append_1d(const LayoutSpace& space, TensorLayout tensor, std::vector<TensorLayout>& all) {
-  for (const bool by_tokens : space.sequence_parallel) {
-    tensor.sequence_parallel = by_tokens;
-    for (const bool asynchronous : by_tokens ? space.asynchronous : std::vector<bool>{false}) {
-      tensor.asynchronous = asynchronous;
+// Of one kind, by what that kind has of choices; none asynchronous.
+std::vector<TensorLayout> of_kind(const LayoutSpace& space, TensorLayout tensor) {
+  std::vector<TensorLayout> all;
+  const auto add = [&](const auto& values, auto TensorLayout::*which) {
+    for (const auto value : values) (all.emplace_back(tensor)).*which = value;
+  };
+  switch (tensor.kind) {
+    case TensorKind::one_d:
+      add(space.sequence_parallel, &TensorLayout::sequence_parallel);
+      break;
+    case TensorKind::two_d:
       all.push_back(tensor);
-    }
+      break;
+    case TensorKind::two_and_half_d:
+      add(space.depths ? *space.depths : any_depths(tensor.degree), &TensorLayout::depth);
+      break;
+    case TensorKind::three_d:
+      add(space.reshard_after_forward, &TensorLayout::reshard_after_forward);
+      break;
   }
+  return all;
 }
 
 }  // namespace
 
 std::vector<TensorLayout> tensor_layouts_of(const LayoutSpace& space, int degree) {
-  TensorLayout tensor = space.base.tensor;
-  tensor.degree = degree;
-  tensor.kind = TensorKind::one_d;
-  tensor.depth = 1;
-  tensor.sequence_parallel = false;
-  tensor.asynchronous = false;
-  tensor.reshard_after_forward = false;
-  if (degree == 1) return {tensor};
+  if (degree == 1) return {TensorLayout{}};
   std::vector<TensorLayout> all;
   for (const TensorKind kind : space.kinds) {
-    TensorLayout of_kind = tensor;
-    of_kind.kind = kind;
-    if (kind == TensorKind::one_d) {
-      append_1d(space, of_kind, all);
-    } else if (kind == TensorKind::two_and_half_d) {
-      for (const int depth : space.depths ? *space.depths : any_depths(degree)) {
-        of_kind.depth = depth;
-        all.push_back(of_kind);
+    for (const TensorLayout& one : of_kind(space, {.degree = degree, .kind = kind})) {
+      for (const bool asynchronous : goes_in_pieces(one) ? space.asynchronous : std::vector<bool>{false}) {
+        all.emplace_back(one).asynchronous = asynchronous;
       }
-    } else if (kind == TensorKind::three_d) {
-      for (const bool reshard : space.reshard_after_forward) {
-        of_kind.reshard_after_forward = reshard;
-        all.push_back(of_kind);
-      }
-    } else {
-      all.push_back(of_kind);
     }
   }
   return all;

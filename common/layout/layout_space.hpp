@@ -20,7 +20,7 @@ struct LayoutSpace {
   std::vector<TensorKind> kinds = {TensorKind::one_d};
   std::optional<std::vector<int>> depths = {{1}};
   std::vector<bool> sequence_parallel = {false};      // of 1d
-  std::vector<bool> asynchronous = {false};           // of 1d with sequence parallelism
+  std::vector<bool> asynchronous = {false};           // of 1d with sequence parallelism, 2d and 2.5d
   std::vector<bool> reshard_after_forward = {false};  // of 3d
   std::optional<std::vector<std::array<MeshAxis, 5>>> orders = {};
 };

@@ -31,6 +31,14 @@ struct TensorGrid {
 
 inline constexpr std::array all_tensor_kinds = {TensorKind::one_d, TensorKind::two_d, TensorKind::two_and_half_d,
                                                 TensorKind::three_d};
+// Whose products can go in panels beside their moves (common/program/decomposed.hpp), where the layout is asynchronous.
+[[nodiscard]] constexpr bool has_panels(TensorKind kind) {
+  return kind == TensorKind::two_d || kind == TensorKind::two_and_half_d;
+}
+// Whether its moves can be asynchronous: of panels, or of tokens.
+[[nodiscard]] constexpr bool goes_in_pieces(const TensorLayout& tensor) {
+  return is_grid(tensor) ? has_panels(tensor.kind) : tensor.sequence_parallel;
+}
 // "1d", "2.5d".
 [[nodiscard]] const std::string& name_of(TensorKind kind);
 // "2d tensor layout", "2.5d tensor layout of depth 2".

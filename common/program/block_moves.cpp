@@ -126,6 +126,31 @@ std::vector<MoveWithProducts> BlockMoves::with_products() const {
   return all;
 }
 
+std::vector<ProductsWithMoves> BlockMoves::with_panels() const {
+  std::vector<ProductsWithMoves> all;
+  const auto in_run_order = [](std::vector<std::size_t> steps, Phase phase) {
+    if (phase != Phase::forward) std::ranges::reverse(steps);
+    return steps;
+  };
+  for (const Entry& entry : entries_) {
+    const auto add = [&](Phase phase, std::size_t of_value, bool value_first) {
+      const auto place = static_cast<std::size_t>(phase);
+      if (of_value == none || entry.products.at(place).empty() || entry.weights.at(place).empty()) return;
+      ProductsWithMoves group{.at = of_value, .products = in_run_order(entry.products.at(place), phase)};
+      const std::vector<std::size_t> weights = in_run_order(entry.weights.at(place), phase);
+      if (value_first) group.before.push_back(of_value);
+      std::vector<std::size_t>& of_weights = phase == Phase::weight_gradient ? group.behind : group.before;
+      of_weights.insert(of_weights.end(), weights.begin(), weights.end());
+      if (!value_first) group.behind.push_back(of_value);
+      all.push_back(std::move(group));
+    };
+    add(Phase::forward, entry.gather, true);
+    add(Phase::input_gradient, entry.reduction, false);
+    add(Phase::weight_gradient, entry.again, true);
+  }
+  return all;
+}
+
 void BlockMoves::gather_again(const Operation& operation) {
   const auto found = again_.find(site_name(operation));
   if (found == again_.end()) return;
@@ -144,12 +169,18 @@ void BlockMoves::enter(const Operation& operation) {
   enter_site({.site = site(operation), .operation = operation});
 }
 
+void BlockMoves::add_weight_moves(const char* suffix, const Meeting& at, Phase phase, Role role) {
+  const std::size_t added = add_moves(suffix, at, phase, role);
+  if (added == none || !is_matmul(at.operation.kind)) return;
+  entry(at.site.inputs.front()).weights.at(static_cast<std::size_t>(phase)).push_back(added);
+}
+
 void BlockMoves::enter_site(const Meeting& at) {
   for (const PlacedTensor& input : at.site.inputs) {
     const std::size_t gathered = add_moves(".gather", at, Phase::forward, Role::input, input.whole.name);
     if (gathered != none) entry(input).gather = gathered;
   }
-  add_moves(".gather_weight", at, Phase::forward, Role::weight);
+  add_weight_moves(".gather_weight", at, Phase::forward, Role::weight);
   if (gives_input_gradient(at.operation)) {
     for (std::size_t i = at.site.inputs.size(); i-- > 0;) {
       const PlacedTensor& input = at.site.inputs[i];
@@ -159,7 +190,7 @@ void BlockMoves::enter_site(const Meeting& at) {
     }
   }
   if (!at.operation.tuning.frozen) {
-    add_moves(".reduce_weight_gradient", at, Phase::weight_gradient, Role::weight_gradient);
+    add_weight_moves(".reduce_weight_gradient", at, Phase::weight_gradient, Role::weight_gradient);
   }
 }
 
@@ -174,7 +205,9 @@ void BlockMoves::leave_site(const Meeting& at) {
   exit.reduction = add_moves(".reduce", at, Phase::forward, Role::output);
   if (!has_backward(at.operation)) return;
   add_moves(".gradient_statistics", at, Phase::input_gradient, Role::statistics);
-  if (gives_input_gradient(at.operation)) add_moves(".gather_weight_again", at, Phase::input_gradient, Role::weight);
+  if (gives_input_gradient(at.operation)) {
+    add_weight_moves(".gather_weight_again", at, Phase::input_gradient, Role::weight);
+  }
   exit.gather = add_moves(".gather_gradient", at, Phase::input_gradient, Role::output_gradient);
   add_moves(".gather_gradient", at, Phase::weight_gradient, Role::output_gradient);
 }

@@ -49,6 +49,9 @@ class BlockMoves {
   // it.
   [[nodiscard]] std::vector<MoveWithProducts> with_products() const;
 
+  // Of a 2d or 2.5d grid: products of one value with all that gathers what they read and reduces what they make.
+  [[nodiscard]] std::vector<ProductsWithMoves> with_panels() const;
+
   // Of the 1d layout.
   [[nodiscard]] Axes tensor_axes() const;
 
@@ -67,6 +70,7 @@ class BlockMoves {
     std::size_t reduction = none;
     std::size_t again = none;
     Products products = {};  // of all these matmuls
+    Products weights = {};   // of a grid, moves of their matrices: gathered in F and I, reduced in W
   };
   // What a site makes: how F reduces it and I gathers its gradient.
   struct Exit {
@@ -90,6 +94,8 @@ class BlockMoves {
   // The last in the list, which of I and W comes first; none: nothing moves.
   std::size_t add_moves(const char* suffix, const Meeting& at, Phase phase, Role role, std::string_view tensor = {});
   void add_move(const char* suffix, const PlacedMove& moved, const Meeting& at);
+  // Of the matrix that a site multiplies by.
+  void add_weight_moves(const char* suffix, const Meeting& at, Phase phase, Role role);
   void enter_site(const Meeting& at);
   void leave_site(const Meeting& at);
   [[nodiscard]] StepMove all_reduce(const std::string& tensor, Role role, double bytes, Axes over) const;

@@ -57,6 +57,10 @@ class ProgramWriter {
     require_all_moves(program_, placed_, context_.precision, trains_all);
     program_.kept = kept_values(operations, context_, placed_);
     if (!context_.asynchronous) return std::move(program_);
+    if (has_grid(placed_.mesh)) {
+      return in_panels(std::move(program_), moves_.with_panels(),
+                       size(placed_.mesh, set_of(axes_of(placed_.mesh, {"tensor.row"}))));
+    }
     return decomposed(std::move(program_), moves_.with_products(), size(placed_.mesh, moves_.tensor_axes()));
   }
 

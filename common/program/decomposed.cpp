@@ -17,9 +17,10 @@ ProgramStep piece_of(ProgramStep product, int ranks, int number) {
   return product;
 }
 
-ProgramStep step_of_ring(ProgramStep move, int ranks) {
-  move.move.pieces = ranks - 1;
-  move.move.received /= ranks - 1;
+// One of so many that bring what the whole does, each as long as a step of its ring.
+ProgramStep piece_of_move(ProgramStep move, int pieces, int steps) {
+  move.move.pieces = steps;
+  move.move.received /= pieces;
   move.beside.clear();
   return move;
 }
@@ -36,7 +37,7 @@ std::vector<ProgramStep> in_pieces(const std::vector<ProgramStep>& steps, const 
       pieces.push_back(piece_of(steps[product], ranks, number));
     }
     if (number == (gathers ? ranks - 1 : 0)) continue;
-    pieces.push_back(step_of_ring(move, ranks));
+    pieces.push_back(piece_of_move(move, ranks - 1, ranks - 1));
     pieces.back().beside = std::move(products);
   }
   if (!gathers) {
@@ -48,28 +49,57 @@ std::vector<ProgramStep> in_pieces(const std::vector<ProgramStep>& steps, const 
   return pieces;
 }
 
-}  // namespace
+// Along its matrix's inputs: F contracts them.
+ProgramStep panel_of(ProgramStep product, int side, int number) {
+  MatmulSizes& sizes = product.matmul;
+  const bool contracts = product.phase == Phase::forward;
+  (contracts ? sizes.k : sizes.n) /= side;
+  if (contracts && number > 0) sizes.accumulates = true;
+  return product;
+}
 
-BlockProgram decomposed(BlockProgram program, const std::vector<MoveWithProducts>& together, int ranks) {
-  std::map<std::size_t, const MoveWithProducts*> by_move;
-  std::set<std::size_t> gone;
-  for (const MoveWithProducts& each : together) {
-    by_move[each.move] = &each;
-    gone.insert(each.products.begin(), each.products.end());
+std::vector<ProgramStep> panels(const std::vector<ProgramStep>& steps, const ProductsWithMoves& whole, int side) {
+  std::vector<ProgramStep> pieces;
+  const auto move = [&](const std::vector<std::size_t>& moves, const std::vector<std::size_t>& beside) {
+    for (const std::size_t each : moves) {
+      pieces.push_back(piece_of_move(steps[each], side, side - 1));
+      pieces.back().beside = beside;
+    }
+  };
+  move(whole.before, {});
+  for (int number = 0; number < side; ++number) {
+    std::vector<std::size_t> products;
+    for (const std::size_t product : whole.products) {
+      products.push_back(pieces.size());
+      pieces.push_back(panel_of(steps[product], side, number));
+    }
+    if (number > 0) move(whole.behind, products);
+    if (number + 1 < side) move(whole.before, products);
   }
+  move(whole.behind, {});
+  return pieces;
+}
+
+// Steps that stand, in the order in which they run, in the place of one, and those that are gone with it.
+struct Replaced {
+  std::map<std::size_t, std::vector<ProgramStep>> at = {};
+  std::set<std::size_t> gone = {};
+};
+
+BlockProgram replaced(BlockProgram program, Replaced replaced) {
   std::vector<ProgramStep> steps;
   std::map<std::size_t, std::size_t> place;  // of the steps that stay
   std::vector<std::size_t> staying;          // in the new list: whose `beside` are places in the old one
   for (std::size_t i = 0; i < program.steps.size(); ++i) {
-    if (gone.contains(i)) continue;
-    const auto found = by_move.find(i);
-    if (found == by_move.end()) {
+    const auto found = replaced.at.find(i);
+    if (found == replaced.at.end()) {
+      if (replaced.gone.contains(i)) continue;
       place[i] = steps.size();
       staying.push_back(steps.size());
       steps.push_back(program.steps[i]);
       continue;
     }
-    std::vector<ProgramStep> pieces = in_pieces(program.steps, *found->second, ranks);
+    std::vector<ProgramStep>& pieces = found->second;
     const std::size_t first = steps.size();
     const std::size_t last = first + pieces.size() - 1;
     const bool reversed = program.steps[i].phase != Phase::forward;  // I and W go against the list
@@ -84,6 +114,28 @@ BlockProgram decomposed(BlockProgram program, const std::vector<MoveWithProducts
   }
   program.steps = std::move(steps);
   return program;
+}
+
+}  // namespace
+
+BlockProgram decomposed(BlockProgram program, const std::vector<MoveWithProducts>& together, int ranks) {
+  Replaced pieces;
+  for (const MoveWithProducts& each : together) {
+    pieces.at[each.move] = in_pieces(program.steps, each, ranks);
+    pieces.gone.insert(each.products.begin(), each.products.end());
+  }
+  return replaced(std::move(program), std::move(pieces));
+}
+
+BlockProgram in_panels(BlockProgram program, const std::vector<ProductsWithMoves>& together, int side) {
+  Replaced pieces;
+  for (const ProductsWithMoves& each : together) {
+    pieces.at[each.at] = panels(program.steps, each, side);
+    for (const auto* gone : {&each.before, &each.products, &each.behind}) {
+      pieces.gone.insert(gone->begin(), gone->end());
+    }
+  }
+  return replaced(std::move(program), std::move(pieces));
 }
 
 int whose_piece(Collective collective, int ranks, int position, int number) {

@@ -26,6 +26,24 @@ struct MoveWithProducts {
 // of each move's group.
 [[nodiscard]] BlockProgram decomposed(BlockProgram program, const std::vector<MoveWithProducts>& together, int ranks);
 
+// Likewise what a group of products that read one value is made of, on a 2d or 2.5d grid: what gathers its operands,
+// and what reduces its result, each product's or the value's.
+struct ProductsWithMoves {
+  std::size_t at = 0;  // where all of it stands then: a move of the value
+  std::vector<std::size_t> before = {};
+  std::vector<std::size_t> products = {};
+  std::vector<std::size_t> behind = {};
+};
+
+// Of q ranks a side, SUMMA's panels (van de Geijn and Watts 1997): of each product q parts, along the rows of its
+// matrix as that is stored by row, which F adds up and of which I and W make one each; beside those of each panel the
+// next one's operands and the result of the one before. All ranks have the same panel at a time: its operands go around
+// each row and column from the ranks that have them, and its result to those that keep it, a block at the wire's full
+// rate. So of q panels each takes as long as one of the q−1 steps of the plain move, and F of products of c a panel and
+// moves of x takes x + (q−1)·max(c, x) + c. Moves beside the same products follow one another. Volume and order of
+// phases stay.
+[[nodiscard]] BlockProgram in_panels(BlockProgram program, const std::vector<ProductsWithMoves>& together, int side);
+
 // Whose piece a rank at this position in its group of so many makes its products of, `number` counting them from 0: of
 // a gather its own, then as they come around the ring, that of the rank before it first; of a scatter that of the rank
 // before it, which goes furthest, then those of the ranks before that, its own last.

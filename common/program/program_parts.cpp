@@ -32,23 +32,31 @@ std::vector<ActionPart> action_parts(std::span<const ProgramStep> steps, std::sp
   const auto wanted = [&](const ProgramStep& step) { return contains(step.phase); };
   const bool forward = contains(Phase::forward);
   const auto time = [&](const ProgramStep& step) { return step_time(step, table.machine(), table.groups()); };
-  std::vector<bool> taken(steps.size());  // beside a collective
+  std::vector<int> taken(steps.size());  // beside so many collectives that are still to come
   for (const ProgramStep& step : steps) {
     if (!wanted(step)) continue;
-    for (const std::size_t other : step.beside) taken[other] = wanted(steps[other]);
+    for (const std::size_t other : step.beside) taken[other] += wanted(steps[other]) ? 1 : 0;
   }
+  const std::vector<int> beside_any = taken;
+  std::vector<Seconds> used(steps.size());
   std::vector<ActionPart> parts;
   for (std::size_t i = 0; i < steps.size(); ++i) {
     const std::size_t at = forward ? i : steps.size() - 1 - i;
     const ProgramStep& step = steps[at];
-    if (!wanted(step) || taken[at]) continue;
+    if (!wanted(step) || beside_any[at] > 0) continue;
     ActionPart part;
     if (step.kind == StepKind::move) {
       part.collective = table.index(step.move.collective, step.move.bytes, step.move.over, step.move.pieces);
+      Seconds left = time(step);
       for (const std::size_t other : step.beside) {
-        if (!taken[other]) continue;
+        if (beside_any[other] == 0) continue;
         part.beside = true;
-        part.compute += time(steps[other]);
+        // All of it beside the last collective, as much as each takes beside those before.
+        Seconds computing = time(steps[other]) - used[other];
+        if (--taken[other] > 0) computing = std::min(computing, left);
+        used[other] += computing;
+        left = std::max(left - computing, Seconds{});
+        part.compute += computing;
       }
     } else {
       part.compute = time(step);

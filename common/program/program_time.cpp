@@ -19,11 +19,25 @@ Seconds step_time(const ProgramStep& step, const Machine& machine, const TensorG
   }
 }
 
+namespace {
+
+// From the first of `steps` on.
+void use_up(std::vector<Seconds>& uncovered, const std::vector<std::size_t>& steps, Seconds time) {
+  for (const std::size_t step : steps) {
+    const Seconds used = std::min(uncovered[step], time);
+    uncovered[step] -= used;
+    time -= used;
+  }
+}
+
+}  // namespace
+
 PhaseTimes phase_times(const BlockProgram& program, const Machine& machine, const TensorGroups& groups) {
   const std::vector<ProgramStep>& steps = program.steps;
   std::vector<Seconds> times;
   times.reserve(steps.size());
   for (const ProgramStep& step : steps) times.push_back(step_time(step, machine, groups));
+  std::vector<Seconds> uncovered = times;  // of a step, beside which no move has run yet
   std::array<Seconds, 3> sums;
   std::array<Seconds, 3> moves;
   std::array<Seconds, 3> beside;
@@ -35,10 +49,11 @@ PhaseTimes phase_times(const BlockProgram& program, const Machine& machine, cons
     Seconds beside_same;
     Seconds beside_other;
     for (const std::size_t other : step.beside) {
-      (steps[other].phase == step.phase ? beside_same : beside_other) += times[other];
+      (steps[other].phase == step.phase ? beside_same : beside_other) += uncovered[other];
     }
     const Seconds left = std::max(times[i] - beside_same, Seconds{});
     result.hidden += std::min(left, beside_other);
+    use_up(uncovered, step.beside, times[i]);
     sums[phase] += left;
     if (step.kind == StepKind::move) moves[phase] += left;
     beside[phase] += times[i] - left;

@@ -22,7 +22,7 @@ struct StepMove {
   Axes over = {};
   double bytes = 0;     // of its larger side, on one rank
   double received = 0;  // bytes, by each rank
-  int pieces = 1;       // it is one of so many equal ones of the collective, whose `bytes` these are
+  int pieces = 1;       // it takes one of so many equal parts of the collective's time, whose `bytes` these are
   bool operator==(const StepMove&) const = default;
 };
 
@@ -37,7 +37,8 @@ struct ProgramStep {
   StepMove move = {};       // of a move
   bool redone = false;      // in F, and again where the attention is recomputed (selective)
   // Of a move: it runs on a stream of its own beside these steps, by their places in the list, and takes time only
-  // beyond theirs. All else waits for what stands before it in its phase.
+  // beyond theirs; several beside the same follow one another there. All else waits for what stands before it in its
+  // phase.
   std::vector<std::size_t> beside = {};
   bool operator==(const ProgramStep&) const = default;
 };

@@ -106,11 +106,14 @@ TensorChoices read_tensor(const YamlValue& block) {
   if (const auto flag = block.find("asynchronous")) {
     choices.asynchronous = read_flags(*flag);
     tensor.asynchronous = choices.asynchronous.front();
-    // Of several layouts those are that divide tokens.
+    // Of several layouts those are that can be.
     const bool divides_tokens = holds(choices.kinds, TensorKind::one_d) && holds(choices.sequence_parallel, true);
-    if (holds(choices.asynchronous, true) && !divides_tokens) {
-      flag->fail("what is asynchronous are gathers and scatters of tokens, of kind 1d with sequence parallelism",
-                 "sequence_parallel: true beside it, or asynchronous: false");
+    const bool in_pieces = divides_tokens || std::ranges::any_of(choices.kinds, has_panels);
+    if (holds(choices.asynchronous, true) && !in_pieces) {
+      flag->fail(
+          "what is asynchronous are gathers and scatters of tokens, of kind 1d with sequence parallelism, and the "
+          "panels of 2d and 2.5d",
+          "sequence_parallel: true beside it, kind: 2d or 2.5d, or asynchronous: false");
     }
   }
   if (const auto flag = block.find("reshard_after_forward")) {

@@ -32,7 +32,8 @@ TEST_CASE("all ranks through SimGrid take as long as the pipeline's where nothin
             LayoutCase{.nodes = 2, .pipeline = 2, .tensor = 8, .sequence_parallel = true, .asynchronous = true},
             LayoutCase{.nodes = 1, .pipeline = 1, .tensor = 4, .data = 2},
             LayoutCase{.nodes = 2, .tensor = 8, .kind = "3d", .microbatch = 4},
-            LayoutCase{.nodes = 2, .pipeline = 1, .tensor = 16, .kind = "2d", .microbatch = 4}}) {
+            LayoutCase{.nodes = 2, .pipeline = 1, .tensor = 16, .kind = "2d", .microbatch = 4},
+            LayoutCase{.nodes = 2, .pipeline = 1, .tensor = 16, .kind = "2d", .microbatch = 4, .asynchronous = true}}) {
         if (layout.pipeline == 1 && std::string(schedule) != "1f1b") continue;
         LayoutCase c = layout;
         c.software = software;

@@ -91,6 +91,7 @@ TEST_CASE("what is asynchronous and what is gathered again are open where there 
                                   {.degree = 64},
                                   {.degree = 64, .sequence_parallel = true, .asynchronous = true},
                                   {.degree = 64, .sequence_parallel = true},
+                                  {.degree = 64, .kind = TensorKind::two_d, .asynchronous = true},
                                   {.degree = 64, .kind = TensorKind::two_d}});
   CHECK(tensor_layouts_of(space, 1) == std::vector<TensorLayout>{{}});
 }

@@ -259,6 +259,7 @@ TEST_CASE("a plan's tensor layout is a grid that its degree makes") {
   };
   refused("has no depth", {.degree = 2, .depth = 2});
   refused("which this one does not divide", {.degree = 2, .asynchronous = true});
+  refused("panels, which it does not have", {.degree = 8, .kind = TensorKind::three_d, .asynchronous = true});
   refused("a 2d tensor layout needs q²", {.degree = 2, .kind = TensorKind::two_d});
   refused("divides hidden states already", {.degree = 4, .kind = TensorKind::two_d, .sequence_parallel = true});
 }

@@ -44,6 +44,10 @@ std::vector<LayoutCase> unfolded_cases() {
     }
   }
   all.push_back({.nodes = 4, .pipeline = 2, .tensor = 4, .data = 4, .software = overlapping});
+  for (const char* schedule : {"1f1b", "zb-h1"}) {
+    all.push_back(
+        {.nodes = 4, .tensor = 16, .kind = "2d", .microbatch = 4, .schedule = schedule, .asynchronous = true});
+  }
   all.push_back({.nodes = 2, .pipeline = 1, .tensor = 2, .data = 8, .software = overlapping, .recompute = "full"});
   all.push_back({.machine = "dgx-a100-4nic", .nodes = 2, .pipeline = 2, .tensor = 2, .data = 4});
   all.push_back({.nodes = 3, .pipeline = 2, .tensor = 4, .data = 3});  // a stage on one machine and a half

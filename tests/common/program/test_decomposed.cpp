@@ -2,9 +2,12 @@
 #include "common/program/decomposed.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <set>
 #include <string>
 
+#include "common/block_cost/group_placement.hpp"
+#include "common/layout/tensor_grid.hpp"
 #include "common/program/block_program.hpp"
 #include "common/program/program_memory.hpp"
 #include "common/program/program_parts.hpp"
@@ -206,5 +209,128 @@ TEST_CASE("parts of actions take as long as the phases in pieces, in every layou
               Approx((times.input_gradient + times.weight_gradient - times.hidden).value).epsilon(1e-9));
       }
     }
+  }
+}
+
+namespace {
+
+// Of a layer on a grid whose ranks are all on one machine.
+struct OnGrid {
+  TensorLayout tensor;
+  double q = 2;
+
+  [[nodiscard]] BlockProgram program(bool asynchronous) const {
+    TensorLayout layout = tensor;
+    layout.asynchronous = asynchronous;
+    const Software software;
+    const KernelContext context{.sequence = all_rows / 8,
+                                .microbatch = 8,
+                                .precision = ElementType::bf16,
+                                .software = software,
+                                .asynchronous = asynchronous};
+    const PlacedBlock placed = place_block(plain_gpt(), 1, layout, {8, all_rows / 8});
+    return block_program(layer_operations(plain_gpt(), 0, operation_context(context)), context, placed);
+  }
+
+  [[nodiscard]] TensorGroups groups(const Machine& device) const {
+    Layout layout;
+    layout.tensor = tensor;
+    Cluster cluster;
+    cluster.machine = device;
+    cluster.ranks = tensor.degree;
+    return tensor_groups(layout, cluster);
+  }
+};
+
+std::vector<OnGrid> grids() {
+  return {{.tensor = {.degree = 4, .kind = TensorKind::two_d}, .q = 2},
+          {.tensor = {.degree = 16, .kind = TensorKind::two_d}, .q = 4},
+          {.tensor = {.degree = 8, .kind = TensorKind::two_and_half_d, .depth = 2}, .q = 2}};
+}
+
+double seconds_of_kind(const BlockProgram& program, Phase phase, const Machine& device, const TensorGroups& groups,
+                       const std::function<bool(const ProgramStep&)>& wanted) {
+  double seconds = 0;
+  for (const ProgramStep& step : program.steps) {
+    if (step.phase == phase && wanted(step)) seconds += step_time(step, device, groups).value;
+  }
+  return seconds;
+}
+
+}  // namespace
+
+// q panels of c; beside each the operands' of the next one and the result's of the one before.
+TEST_CASE("a product on a grid and its moves take the longer of both but for the first panel and the last") {
+  for (const OnGrid& grid : grids()) {
+    for (const double bytes_per_s : {1e10, 1e11, 1e12, 1e13}) {
+      const double q = grid.q;
+      const double depth = grid.tensor.depth;
+      INFO(grid_text(grid.tensor) << ", " << bytes_per_s);
+      Machine device = with_wire(bytes_per_s);
+      device.devices = 16;
+      const TensorGroups groups = grid.groups(device);
+      const PhaseTimes times = phase_times(grid.program(true), device, groups);
+      // In units of h: what it reads; of h²: the weights that read it.
+      const auto together = [&](double weights, double inputs, Phase phase) {
+        const double product = 2 * all_rows * weights * channels * channels / (q * q * depth) / flops_per_s / q;
+        const double part = 2 / (q * q) / bytes_per_s;  // of a panel a block, of two bytes an element
+        const double value = part * elements_moved * inputs / depth;
+        const double matrix = part * weights * channels * channels;
+        const double before = phase == Phase::forward          ? value + matrix
+                              : phase == Phase::input_gradient ? matrix
+                                                               : value;
+        const double behind = phase == Phase::forward ? 0 : phase == Phase::input_gradient ? value : matrix;
+        double sum = before + behind;
+        for (int panel = 0; panel < static_cast<int>(q); ++panel) {
+          sum += std::max(product, (panel > 0 ? behind : 0) + (panel + 1 < static_cast<int>(q) ? before : 0));
+        }
+        return sum;
+      };
+      for (const Phase phase : {Phase::forward, Phase::input_gradient, Phase::weight_gradient}) {
+        const double others = seconds_of_kind(grid.program(false), phase, device, groups, [](const ProgramStep& step) {
+          return step.kind == StepKind::core || (step.kind == StepKind::move && step.move.role == Role::statistics);
+        });
+        const double all =
+            together(3, 1, phase) + together(1, 1, phase) + together(4, 1, phase) + together(4, 4, phase) + others;
+        const Seconds found = phase == Phase::forward          ? times.forward
+                              : phase == Phase::input_gradient ? times.input_gradient
+                                                               : times.weight_gradient;
+        CHECK(found.value == Approx(all).epsilon(1e-9));
+      }
+    }
+  }
+}
+
+TEST_CASE("panels bring as many bytes and do as many FLOPs as the whole, and parts of actions take as long as phases") {
+  for (const OnGrid& grid : grids()) {
+    INFO(grid_text(grid.tensor));
+    Machine device = with_wire(5e10);
+    device.devices = 16;
+    device.device.matmul_depth.value = 64;
+    device.collective_latency.value = {2e-5};
+    const BlockProgram whole = grid.program(false);
+    const BlockProgram panels = grid.program(true);
+    const TensorGroups groups = grid.groups(device);
+    const PhaseTimes times = phase_times(panels, device, groups);
+    CHECK(panels.once == whole.once);
+    CHECK(panels.kept == whole.kept);
+    CollectiveTable table(device, groups);
+    for (const auto& [phase, time] : {std::pair{Phase::forward, times.forward},
+                                      {Phase::input_gradient, times.input_gradient},
+                                      {Phase::weight_gradient, times.weight_gradient}}) {
+      CHECK(of_phase(program_traffic(panels), phase) == Approx(of_phase(program_traffic(whole), phase)));
+      const auto flops = [phase = phase](const BlockProgram& program) {
+        double sum = 0;
+        for (const ProgramStep& step : program.steps) {
+          if (step.phase == phase) sum += step.matmul.batch * step.matmul.m * step.matmul.n * step.matmul.k;
+        }
+        return sum;
+      };
+      CHECK(flops(panels) == Approx(flops(whole)));
+      CHECK(time_of(action_parts(panels.steps, std::vector{phase}, table), table).value ==
+            Approx(time.value).epsilon(1e-9));
+    }
+    CHECK(time_of(action_parts(panels.steps, std::vector{Phase::input_gradient, Phase::weight_gradient}, table), table)
+              .value == Approx((times.input_gradient + times.weight_gradient).value).epsilon(1e-9));
   }
 }

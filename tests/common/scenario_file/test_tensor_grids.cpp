@@ -75,21 +75,22 @@ TEST_CASE("kinds and depths that are open are candidates, degrees of no grid amo
   CHECK(layouts_in("degree: 8, kind: 2.5d, depth: auto") == Names{"tp8·2.5d·depth2"});
   CHECK(layouts_in("degree: auto, kind: 2d") == Names{"dp8", "tp2·2d·dp4", "tp4·2d·dp2", "tp8·2d"});
   CHECK(layouts_in("kind: auto") == Names{"dp8"});
-  // Of several layouts those are asynchronous that divide tokens.
+  // Of several layouts those are asynchronous that can be.
   CHECK(layouts_in("degree: 8, sequence_parallel: true, asynchronous: auto") == Names{"tp8·async sp", "tp8 sp"});
   CHECK(layouts_in("degree: 8, sequence_parallel: [false, true], asynchronous: [false, true]") ==
         Names{"tp8", "tp8 sp", "tp8·async sp"});
   CHECK(layouts_in("degree: 8, sequence_parallel: auto, asynchronous: true") == Names{"tp8·async sp", "tp8"});
   CHECK(layouts_in("degree: 8, kind: [2d, 1d], sequence_parallel: true, asynchronous: true") ==
-        Names{"tp8·2d", "tp8·async sp"});
+        Names{"tp8·2d·async", "tp8·async sp"});
   CHECK(layouts_in("degree: 8, kind: [2d, 3d], reshard_after_forward: auto") ==
         Names{"tp8·2d", "tp8·3d·reshard", "tp8·3d"});
+  CHECK(layouts_in("degree: 8, kind: 2.5d, depth: auto, asynchronous: true") == Names{"tp8·2.5d·depth2·async"});
 }
 
-TEST_CASE("only what divides tokens is asynchronous") {
+TEST_CASE("only what divides tokens, or has panels, is asynchronous") {
   const std::string two = "cluster: {machine: local-cpu, ranks: 4}\nlayout: {tensor: {degree: 4, ";
-  for (const std::string& other : {std::string(), std::string("sequence_parallel: false, "),
-                                   std::string("kind: [2d, 3d], "), std::string("kind: 2d, ")}) {
+  for (const std::string& other :
+       {std::string(), std::string("sequence_parallel: false, "), std::string("kind: 3d, ")}) {
     CHECK_THAT(message_for(scenario_text(two + other + "asynchronous: true}}\n")),
                ContainsSubstring("scenario.yaml:12:") && ContainsSubstring("gathers and scatters of tokens") &&
                    ContainsSubstring("hint: sequence_parallel: true beside it"));
@@ -97,4 +98,7 @@ TEST_CASE("only what divides tokens is asynchronous") {
   for (const std::string fine : {"sequence_parallel: true, asynchronous: true}}\n", "asynchronous: false}}\n"}) {
     CHECK(message_for(scenario_text(two + fine)) == "no error");
   }
+  CHECK_THAT(message_for(scenario_text("cluster: {machine: local-cpu, ranks: 8}\n"
+                                       "layout: {tensor: {degree: 8, kind: 3d, asynchronous: true}}\n")),
+             ContainsSubstring("the panels of 2d and 2.5d"));
 }

@@ -55,14 +55,20 @@ std::vector<TensorLayout> all_tensors(int degree) {
   if (degree > 1) tensors.push_back({.degree = degree, .sequence_parallel = true});
   if (degree > 1) tensors.push_back({.degree = degree, .sequence_parallel = true, .asynchronous = true});
   for (int q = 2; q * q <= degree; ++q) {
-    if (q * q == degree) tensors.push_back({.degree = degree, .kind = TensorKind::two_d});
+    for (const bool panels : {true, false}) {
+      if (q * q != degree) continue;
+      tensors.push_back({.degree = degree, .kind = TensorKind::two_d, .asynchronous = panels});
+    }
     for (const bool reshard : {true, false}) {
       if (q * q * q != degree) continue;
       tensors.push_back({.degree = degree, .kind = TensorKind::three_d, .reshard_after_forward = reshard});
     }
     for (int depth = 2; depth * q * q <= degree; ++depth) {
       if (depth * q * q != degree) continue;
-      tensors.push_back({.degree = degree, .kind = TensorKind::two_and_half_d, .depth = depth});
+      for (const bool panels : {true, false}) {
+        tensors.push_back(
+            {.degree = degree, .kind = TensorKind::two_and_half_d, .depth = depth, .asynchronous = panels});
+      }
     }
   }
   return tensors;

@@ -169,7 +169,9 @@ TEST_CASE("1d tensor parallelism is executed, and what else there is says what i
                                       ContainsSubstring("asynchronous: false"));
 }
 
-TEST_CASE("2d, 2.5d and 3d tensor parallelism is executed where each rank has a device, and what else there is says what is") {
+TEST_CASE(
+    "2d, 2.5d and 3d tensor parallelism is executed where each rank has a device, and what else there is says what "
+    "is") {
   const auto of = [](TensorLayout tensor, const auto& change, const SessionOptions& options = {}) {
     Plan plan = tiny_plan({});
     plan.model = test::gpt2(2, false);
@@ -192,6 +194,8 @@ TEST_CASE("2d, 2.5d and 3d tensor parallelism is executed where each rank has a 
   cuda.transport = "nccl";
   CHECK(of(two_d, nothing, cuda).empty());
   CHECK(of(two_d, [](Plan& plan) { plan.layout.data = {.degree = 2, .sharding = Sharding::fsdp}; }).empty());
+  CHECK_THAT(of(two_d, [](Plan& plan) { plan.layout.tensor.asynchronous = true; }),
+             ContainsSubstring("panels beside products with a 2d") && ContainsSubstring("asynchronous: false"));
   CHECK_THAT(of(two_d, [](Plan& plan) { plan.training.lora = Lora{}; }), ContainsSubstring("LoRA with a 2d"));
   CHECK_THAT(of(two_d, [](Plan& plan) { plan.training.offload.optimizer = true; }),
              ContainsSubstring("offload with a 2d") && ContainsSubstring("offload: none"));
