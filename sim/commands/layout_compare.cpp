@@ -28,8 +28,8 @@ struct TensorCompareOptions {
 };
 
 std::string name_of(const TensorLayout& tensor) {
-  const std::string& kind = name_of(tensor.kind);
-  if (tensor.kind == TensorKind::two_and_half_d) return fmt::format("{}, depth {}", kind, tensor.depth);
+  std::string kind = name_of(tensor.kind);
+  if (tensor.kind == TensorKind::two_and_half_d) kind += fmt::format(", depth {}", tensor.depth);
   return kind + (tensor.sequence_parallel ? ", sp" : "") + (tensor.asynchronous ? ", async" : "") +
          (tensor.reshard_after_forward ? ", reshard" : "");
 }

@@ -81,10 +81,9 @@ def is_grid(row):
 
 
 def name(row):
-    if row["kind"] == "2.5d":
-        return f"2.5d, depth {row['depth']}"
+    depth = f", depth {row['depth']}" if row["kind"] == "2.5d" else ""
     marks = {"sequence_parallel": ", sp", "asynchronous": ", async", "reshard_after_forward": ", reshard"}
-    return row["kind"] + "".join(mark for key, mark in marks.items() if row[key])
+    return row["kind"] + depth + "".join(mark for key, mark in marks.items() if row[key])
 
 
 def digits(number, unit):
