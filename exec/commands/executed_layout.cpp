@@ -143,7 +143,8 @@ void require_executed_grid(const Plan& plan, const SessionOptions& options) {
   const std::string panels = "panels beside products" + with;
   const std::array all{Missing{options.device != "cpu" && options.transport != "nccl", on_one_device.c_str(),
                                "--transport nccl, which gives each rank a device of its own, or --device cpu"},
-                       Missing{plan.layout.tensor.asynchronous, panels.c_str(), "tensor: {asynchronous: false}"},
+                       Missing{plan.layout.tensor.asynchronous && !options.emulate, panels.c_str(),
+                               "tensor: {asynchronous: false}, or run it with --emulate"},
                        Missing{plan.training.lora.has_value(), lora.c_str(), "tensor: {kind: 1d}, or without lora"},
                        Missing{plan.schedule.slices > 1, slices.c_str(), "a schedule of whole sequences, such as 1f1b"},
                        Missing{evicts(plan.schedule), evictions.c_str(), "a schedule without evictions, such as 1f1b"},

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -18,27 +19,38 @@ namespace plumb::exec {
 // for all. What they tell each other is no payload.
 class EmulatedGroup {
  public:
-  // `world`, of all ranks, must outlive this. `group`: ascending ranks of it, this one among them; `patience`: how long
-  // one waits for another.
-  EmulatedGroup(Transport& world, std::vector<int> group, Seconds patience);
+  // Ascending ranks, this one among them, that a collective over these axes has: of a grid those of a row, say; of no
+  // axes all of the tensor group.
+  using RanksOver = std::function<std::vector<int>(Axes over)>;
+
+  // `world`, of all ranks, must outlive this. `patience`: how long one waits for another.
+  EmulatedGroup(Transport& world, RanksOver ranks, Seconds patience);
 
   // From `begin` on; returns when the last part has ended. Throws as Transport::receive, and what polling throws.
   void run(std::span<const ActionPart> parts, const CollectiveTable& table, Clock::time_point begin);
 
  private:
+  // Neighbours on a ring of so many.
+  struct Ring {
+    int before = 0;
+    int after = 0;
+    std::size_t size = 1;
+  };
+  [[nodiscard]] Ring ring(Axes over) const;
   // Of an action at once: what is granted before it is sent leaves at once.
-  void expect_all(std::span<const ActionPart> parts);
+  void expect_all(std::span<const ActionPart> parts, const CollectiveTable& table);
   // To the next rank, and what the one before has sent: when it had come.
-  void send();
-  [[nodiscard]] Clock::time_point receive();
+  void send(const Ring& to);
+  [[nodiscard]] Clock::time_point receive(const Ring& from);
   // Nobody goes on before all have come.
-  void meet();
+  void meet(const Ring& all);
 
   Transport& world_;
-  std::vector<int> group_;
-  PlaceInGroup place_;
+  RanksOver ranks_;
   Seconds patience_;
 };
+// Of a rank of a plan's layout.
+[[nodiscard]] EmulatedGroup::RanksOver ranks_over_axes(const Layout& layout, int rank);
 
 // What the actions of a plan's stages do so, and how long it takes.
 struct EmulatedParts {

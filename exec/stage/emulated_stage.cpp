@@ -284,9 +284,9 @@ void set_shares(const Plan& plan, const OverlappedPair& pair, EmulatedStage& sta
 std::shared_ptr<GroupParts> group_parts(const Plan& plan, int rank, const Emulation& emulation) {
   const TensorLayout& tensor = plan.layout.tensor;
   if (emulation.run == nullptr || !tensor.asynchronous || tensor.degree == 1 || has_stage_data(plan.layout)) return {};
-  return std::make_shared<GroupParts>(GroupParts{
-      .parts = EmulatedParts(plan),
-      .group = EmulatedGroup(*emulation.run, group(plan.layout, rank, MeshAxis::tensor), emulation.patience)});
+  return std::make_shared<GroupParts>(
+      GroupParts{.parts = EmulatedParts(plan),
+                 .group = EmulatedGroup(*emulation.run, ranks_over_axes(plan.layout, rank), emulation.patience)});
 }
 
 }  // namespace

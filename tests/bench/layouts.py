@@ -46,8 +46,9 @@ LAYOUTS = [(1, 2, 1, "1d"), (1, 2, 1, "sp"), (1, 4, 1, "1d"), (1, 4, 1, "sp"), (
 # As a scenario has it, and of how many sequences a microbatch is: a grid's ranks share them out.
 FORMS = {"1d": ("kind: 1d", 1), "sp": ("kind: 1d, sequence_parallel: true", 1),
          "async": ("kind: 1d, sequence_parallel: true, asynchronous: true", 1), "2d": ("kind: 2d", 2),
-         "2.5d": ("kind: 2.5d, depth: 2", 4), "3d": ("kind: 3d", 4)}
-GRIDS = ("2d", "2.5d", "3d")
+         "2.5d": ("kind: 2.5d, depth: 2", 4), "3d": ("kind: 3d", 4),
+         "2d-async": ("kind: 2d, asynchronous: true", 4), "2.5d-async": ("kind: 2.5d, depth: 2, asynchronous: true", 4)}
+GRIDS = ("2d", "2.5d", "3d", "2d-async", "2.5d-async")
 MOST_PROCESSES = 4
 AXES = ("tensor", "data", "pipeline")
 
@@ -117,7 +118,7 @@ def measure(plan, layout, transport, steps, emulate):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--layouts", nargs="+", type=layout_of, default=LAYOUTS, metavar="P,T,D[,KIND]",
-                        help="pipeline, tensor and data degrees, and sp, async, 2d, 2.5d or 3d; without it a list of 1d ones")
+                        help="pipeline, tensor and data degrees, and a form such as sp, async or 2.5d; without it a list of 1d ones")
     parser.add_argument("--schedules", default="1f1b,zb-h1,interleaved-1f1b", help="where there are several stages")
     parser.add_argument("--transports", default="local")
     parser.add_argument("--precisions", default="fp32")
@@ -133,7 +134,7 @@ def main():
     args = parser.parse_args()
 
     rows = []
-    print(f"{'layout':<20}{'schedule':<18}{'transport':<11}{'step':>9}{'replay':>9}"
+    print(f"{'layout':<25}{'schedule':<18}{'transport':<11}{'step':>9}{'replay':>9}"
           + (f"{'longer':>9}" if args.emulate else f"{'peak':>8}{'received':>12}{'off':>8}") + "  of")
     with tempfile.TemporaryDirectory() as folder:
         for layout, precision in product(args.layouts, args.precisions.split(",")):
@@ -150,7 +151,7 @@ def main():
                     row = measure(plan, layout, transport, args.steps, args.emulate)
                     rows.append({"layout": name, "schedule": schedule, "transport": transport, "precision": precision,
                                  "sharding": sharding, **row})
-                    print(f"{name:<20}{schedule:<18}{transport:<11}{row['step_s'] * 1e3:>6.0f} ms{row['replay']:>+9.2%}"
+                    print(f"{name:<25}{schedule:<18}{transport:<11}{row['step_s'] * 1e3:>6.0f} ms{row['replay']:>+9.2%}"
                           + (f"{row['longer']:>+9.2%}" if args.emulate else f"{row['peak']:>+8.1%}{row['received_bytes'] / 2**20:>8.2f} MiB"
                              f"{row['received_off_bytes']:>6} B") + f"  {of}", flush=True)
     if args.json:

@@ -196,6 +196,11 @@ TEST_CASE(
   CHECK(of(two_d, [](Plan& plan) { plan.layout.data = {.degree = 2, .sharding = Sharding::fsdp}; }).empty());
   CHECK_THAT(of(two_d, [](Plan& plan) { plan.layout.tensor.asynchronous = true; }),
              ContainsSubstring("panels beside products with a 2d") && ContainsSubstring("asynchronous: false"));
+  SessionOptions emulated;
+  emulated.emulate = true;
+  CHECK(of(
+            two_d, [](Plan& plan) { plan.layout.tensor.asynchronous = true; }, emulated)
+            .empty());
   CHECK_THAT(of(two_d, [](Plan& plan) { plan.training.lora = Lora{}; }), ContainsSubstring("LoRA with a 2d"));
   CHECK_THAT(of(two_d, [](Plan& plan) { plan.training.offload.optimizer = true; }),
              ContainsSubstring("offload with a 2d") && ContainsSubstring("offload: none"));

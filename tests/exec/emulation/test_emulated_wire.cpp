@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "common/placement/mesh.hpp"
 #include "exec/emulation/emulated_group.hpp"
 #include "exec/emulation/polled_sleep.hpp"
 #include "exec/launch/launch.hpp"
@@ -264,7 +265,7 @@ TEST_CASE(
     std::array<double, 3> ends{};
     const Clock::time_point begin = Clock::now();
     run_on_threads(make_local_transports(3), [&](Transport& transport) {
-      EmulatedGroup group(transport, {0, 1, 2}, {60});
+      EmulatedGroup group(transport, [](Axes /*over*/) { return std::vector{0, 1, 2}; }, {60});
       const bool is_late = transport.rank() == 1;
       if (is_late) sleep_until(after(begin, {late}), nullptr);
       group.run(parts, table, is_late ? Clock::now() : begin);
@@ -280,4 +281,19 @@ TEST_CASE(
   CHECK(ring[2] >= late + 0.02 + 0.01);
   const std::array<double, 3> whole = ends_of({{.compute = {0.01}, .collective = 0}, {.compute = {0.01}}});
   for (const double end : whole) CHECK(end >= late + 0.01 + 0.02 + 0.01);
+}
+
+TEST_CASE("along the axes of a grid a rank meets those of its row or its column, in any nesting") {
+  Layout layout;
+  layout.tensor = {.degree = 4, .kind = TensorKind::two_d};
+  layout.data.degree = 2;
+  const Mesh mesh = mesh_of(layout);
+  const Axes column = set_of(axes_of(mesh, {"tensor.column"}));
+  const Axes row = set_of(axes_of(mesh, {"tensor.row"}));
+  const auto of = ranks_over_axes(layout, 6);  // the second replica's third
+  CHECK(of({}) == std::vector{4, 5, 6, 7});
+  CHECK(of(column) == std::vector{6, 7});
+  CHECK(of(row) == std::vector{4, 6});
+  layout.order = {MeshAxis::data, MeshAxis::tensor, MeshAxis::pipeline, MeshAxis::context, MeshAxis::expert};
+  CHECK(ranks_over_axes(layout, 5)(row) == std::vector{1, 5});
 }
