@@ -85,8 +85,10 @@ void slow_down(DeviceProfile& device, double factor) {
 Machine machine_in_training(const Scenario& scenario) {
   Machine machine = scenario.cluster.machine;
   if (const double slower = core_slowdown(scenario.layout, machine); slower > 1) slow_down(machine.device, slower);
+  // What joins the parts of a vocabulary goes beside the layers, however these exchange their messages.
   const bool beside_messages =
-      scenario.layout.pipeline > 1 && scenario.software.exchange == PipelineExchange::asynchronous;
+      scenario.layout.pipeline > 1 &&
+      (scenario.software.exchange == PipelineExchange::asynchronous || scenario.layout.vocabulary_barriers > 0);
   if (beside_messages && machine.device.multiprocessors > 0) {
     constexpr double least = 0.01;  // left to matmuls, whatever a fit or a draw tries
     machine.device.matmul_efficiency.value *=

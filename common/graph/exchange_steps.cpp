@@ -16,6 +16,16 @@ bool turns(const Action& action, const Action& next) {
          (next.kind == ActionKind::backward || next.kind == ActionKind::recompute);
 }
 
+// The place of a rank's last action of its layers; 0 where nothing is to be joined to a step of these.
+std::size_t last_of_layers(const ScheduleGraph& graph, const std::vector<NodeId>& order, int layers) {
+  std::size_t last = 0;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const Node& node = graph.nodes[order[i]];
+    if (node.kind == NodeKind::compute && node.action.stage < layers) last = i;
+  }
+  return last;
+}
+
 // All ranks run one step each at the same time, those that have what they use; then all messages are exchanged.
 class Lockstep {
  public:
@@ -80,6 +90,9 @@ ExchangeSteps exchange_steps(const ScheduleGraph& graph, std::vector<bool> joins
   const auto action = [&](NodeId node) -> const Action& { return graph.nodes[node].action; };
   for (const std::vector<NodeId>& order : graph.rank_order) {
     std::vector<NodeId> turning;  // forwards right before a backward
+    for (std::size_t i = 0; i + 1 < last_of_layers(graph, order, rules.layers); ++i) {
+      if (action(order[i + 1]).stage >= rules.layers) joins_next[order[i]] = true;
+    }
     for (std::size_t i = 0; i + 1 < order.size(); ++i) {
       if (rules.joins_forward_and_backward && turns(action(order[i]), action(order[i + 1]))) {
         turning.push_back(order[i]);

@@ -21,9 +21,13 @@ struct ExchangeSteps {
 // forward inside its backward, and so are, with several stages on a rank, a forward and the backward right behind it:
 // Megatron-LM's interleaved schedule sends what both made after the backward, in one batch. Not where a rank runs all
 // its forwards before all its backwards: there is no steady phase then, and the last forward is sent on its own.
+// What a rank computes for its parts of a vocabulary between two actions of its layers belongs to the step before it,
+// whose messages wait for it (github.com/sail-sg/VocabularyParallelism,
+// megatron/core/pipeline_parallel/vocab_parallel_schedule.py).
 struct StepRules {
   bool joins_recompute_and_backward = false;
   bool joins_forward_and_backward = false;
+  int layers = 0;  // stages of them, where the parts of a vocabulary that stand behind these join steps; 0: none do
 };
 
 // A step is one action, an overlapped pair (`joins_next` of its first node), or what the rules join.

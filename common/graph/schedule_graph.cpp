@@ -35,9 +35,11 @@ class GraphBuilder {
     for (std::size_t position = 0; position < node_at_.size(); ++position) {
       if (pair_begins_[position]) joins_next[node_at_[position]] = true;
     }
+    const bool joins_parts_to_steps = is_synchronous() && schedule_.vocabulary_barriers > 0;
     steps_ = exchange_steps(graph_, std::move(joins_next),
                             {.joins_recompute_and_backward = is_synchronous(),
-                             .joins_forward_and_backward = is_synchronous() && schedule_.chunks > 1});
+                             .joins_forward_and_backward = is_synchronous() && schedule_.chunks > 1,
+                             .layers = joins_parts_to_steps ? stages(schedule_) : 0});
     add_edges();
     if (!settle_exchanges()) {
       throw InputError("schedule", describe_cycle(graph_),

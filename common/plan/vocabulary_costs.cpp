@@ -50,6 +50,7 @@ PartCosts part_costs(const Plan& plan, const Scenario& scenario) {
   Scenario part = scenario;
   part.model = part_of_vocabulary(scenario.model, plan.layout.pipeline);
   part.layout.vocabulary_barriers = 0;
+  part.software.exchange = PipelineExchange::asynchronous;  // they, too, compute beside what joins them
   std::vector<ComputeCost> blocks = block_costs(part, plan.training.microbatch);
   settle_tied_head(blocks, part, 1);
   PartCosts costs{.head = std::move(blocks.back()), .embedding = std::move(blocks.front())};

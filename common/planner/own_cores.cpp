@@ -61,7 +61,7 @@ ComputeCost faster(const Plan& own, const std::vector<std::vector<StageMoves>>& 
 
 Plan on_own_cores(const Plan& plan) {
   bool slowed = false;
-  for (int stage = 0; stage < stages(plan.schedule); ++stage) slowed = slowed || slowdown_of(plan, stage) > 1;
+  for (int stage = 0; stage < all_stages(plan.schedule); ++stage) slowed = slowed || slowdown_of(plan, stage) > 1;
   if (!slowed) return plan;
   Plan own = plan;
   own.cluster.machine.cores = 0;
@@ -71,7 +71,7 @@ Plan on_own_cores(const Plan& plan) {
   }
   std::vector<std::vector<StageMoves>> by_slice;
   for (const Slice& slice : slices_of(own)) by_slice.push_back(tensor_moves(own, slice));
-  for (int stage = 0; stage < stages(plan.schedule); ++stage) {
+  for (int stage = 0; stage < all_stages(plan.schedule); ++stage) {
     ComputeCost& cost = own.costs.stages[static_cast<std::size_t>(stage)];
     cost = faster(own, by_slice, std::move(cost), stage, slowdown_of(plan, stage));
   }

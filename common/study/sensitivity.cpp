@@ -30,6 +30,7 @@ std::pair<Moved, std::string> class_of(const Node& node, const PipelineCosts& co
       return {Moved::stage, of_stage(letters(node.action.kind), node.action.stage)};
     case NodeKind::collective:
       if (node.action.kind == ActionKind::clip_gradients) return {Moved::message, "norm of the gradient"};
+      if (joins_parts(node.action.kind)) return {Moved::message, "exchanges of the vocabulary's parts"};
       return {Moved::message, node.action.kind == ActionKind::reduce_tied
                                   ? std::string("reduction of the tied embedding")
                                   : of_stage("gradient reduction", node.action.stage)};

@@ -84,7 +84,7 @@ std::map<PairOfRanks, Seconds> collective_starts(const StepTimeline& step) {
 }
 
 CommunicationUse use_of(ActionKind kind) {
-  if (track_of(kind) != Track::collective) return CommunicationUse::messages;
+  if (track_of(kind) != Track::collective || joins_parts(kind)) return CommunicationUse::messages;
   return kind == ActionKind::unshard || kind == ActionKind::reshard ? CommunicationUse::weights
                                                                     : CommunicationUse::gradients;
 }

@@ -69,6 +69,10 @@ std::string exported_text(const ExportOptions& options, std::vector<std::string>
           "plumb plan SCENARIO -o plan.json, then plumb schedule export plan.json --format megatron-layout");
     }
     const Plan plan = read_plan(options.input);
+    if (plan.layout.vocabulary_barriers > 0) {
+      throw InputError(options.input, "a layout string has no words for a vocabulary that the pipeline divides",
+                       "--format json");
+    }
     return to_megatron_layout(plan.split, plan.schedule.rank_of_stage, static_cast<int>(plan.model.mtp_modules)) + "\n";
   }
   NamedSchedule named = schedule_of(options);

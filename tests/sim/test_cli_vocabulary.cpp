@@ -62,7 +62,13 @@ TEST_CASE("simulate: a vocabulary over the pipeline by both engines, of one rank
   }
   const std::string plan = folder.file("plan.json");
   CHECK(run_plumb(folder, "plan " + file + " -o " + plan).status == 0);
-  CHECK(json_of(run_plumb(folder, "simulate " + plan + " --engine path --json"))["iteration_s"].get<double>() == path);
+  const std::string timeline = folder.file("timeline.json");
+  const std::string again = run_plumb(folder, "simulate " + plan + " --engine path --json -o " + timeline).out;
+  CHECK(Json::parse(again)["iteration_s"].get<double>() == path);
+  CHECK(run_plumb(folder, "report " + timeline + " -o " + folder.file("report.html")).status == 0);
+  const Json same = json_of(run_plumb(folder, "diff " + timeline + " " + timeline + " --json"));
+  CHECK(same["replay_s"].get<double>() == Approx(path));
+  refuses(run_plumb(folder, "schedule export " + plan + " --format megatron-layout"), {"no words for a vocabulary"});
 }
 
 TEST_CASE("plan refuses a vocabulary over the pipeline beside open degrees") {

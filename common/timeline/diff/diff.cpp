@@ -289,7 +289,7 @@ TimelineDiff diff(const Timeline& predicted, const Timeline& measured) {
                       .causes = {},
                       .clock_uncertainty = predicted.clock_uncertainty + measured.clock_uncertainty};
   const Seconds small = result.measured * small_fraction;
-  const NodeClasses classes = classes_of(substitution.graph(), stages(predicted.schedule));
+  const NodeClasses classes = classes_of(substitution.graph(), all_stages(predicted.schedule));
   put_in_compute(substitution, classes, predicted, small, result.causes);
   if (!classes.optimizer.empty()) result.causes.push_back(substitution.put_in("optimizer", classes.optimizer));
   result.causes.push_back(substitution.put_in("transfers", classes.transfers));

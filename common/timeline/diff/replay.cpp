@@ -121,7 +121,9 @@ Interval group_collective(const EventIndex& events, const Node& node, const std:
   for (Node of_rank = node; const int rank : ranks) {
     of_rank.rank = rank;
     const bool clips = node.action.kind == ActionKind::clip_gradients;  // of which each rank names a stage of its own
-    const Event* event = clips ? events.find(rank, node.action.kind) : events.find(rank, node.action);
+    // So does what joins the parts of a vocabulary, which stand in the order of the ranks.
+    if (joins_parts(node.action.kind)) of_rank.action.stage = node.action.stage + rank - node.rank;
+    const Event* event = clips ? events.find(rank, node.action.kind) : events.find(rank, of_rank.action);
     if (event == nullptr) throw_missing(of_rank);
     whole.start = std::max(whole.start, event->start);
     whole.end = std::max(whole.end, event->end);

@@ -18,7 +18,7 @@ Schedule schedule_in_range(const JsonValue& value) {
   for (std::size_t rank = 0; rank < schedule.actions.size(); ++rank) {
     for (const Action& action : schedule.actions[rank]) {
       if (in_range(schedule, action)) continue;
-      value.at("actions")[rank].fail("holds " + to_string(action) + " of " + std::to_string(stages(schedule)) +
+      value.at("actions")[rank].fail("holds " + to_string(action) + " of " + std::to_string(all_stages(schedule)) +
                                      " stages and " + std::to_string(schedule.microbatches) + " microbatches");
     }
   }
@@ -127,7 +127,7 @@ Timeline timeline_from_json(const JsonValue& value) {
                     .steps = {}};
   if (timeline.costs.stages.size() != timeline.schedule.rank_of_stage.size()) {
     value.at("costs").fail("has " + std::to_string(timeline.costs.stages.size()) + " stages, the schedule has " +
-                           std::to_string(stages(timeline.schedule)));
+                           std::to_string(all_stages(timeline.schedule)));
   }
   read_layout(value, timeline);
   const JsonValue ranks = value.at("ranks");
@@ -161,7 +161,7 @@ std::string problem_of(const TraceEvent& entry, const Timeline& timeline) {
   }
   const int ranks = ranks_of(timeline);
   if (outside(event.rank, ranks)) return of("rank", event.rank, static_cast<std::size_t>(ranks));
-  if (outside(event.action.stage, stages(schedule))) {
+  if (outside(event.action.stage, all_stages(schedule))) {
     return of("stage", event.action.stage, schedule.rank_of_stage.size());
   }
   if (!in_range(schedule, event.action)) {

@@ -187,6 +187,18 @@ TEST_CASE("a divided vocabulary: parts that take no time leave 1F1B's makespan, 
   });
 }
 
+TEST_CASE("a divided vocabulary: synchronous exchanges make 1F1B's makespan at most one F longer") {
+  for_divided([](const char* name, int barriers, int p, int m) {
+    if (name != std::string_view("1f1b") || m < p + barriers) return;
+    const Schedule lowered = lower(divided(name, p, m, barriers), {.optimizer = false});
+    PipelineCosts costs = costs_of(lowered, {.f = 1, .i = 1, .w = 1}, {});
+    costs.exchange = PipelineExchange::synchronous;
+    const double more = evaluate(build_graph(lowered, costs)).makespan.value - 3 * (m + p - 1);
+    CHECK(more >= 0);
+    CHECK(more <= 1);
+  });
+}
+
 TEST_CASE("a divided vocabulary: times as an evaluation of the lists alone") {
   std::mt19937 random(53);
   for_divided([&](const char* name, int barriers, int p, int m) {
