@@ -91,7 +91,7 @@ int run_program(std::string_view name, const std::function<ExitStatus()>& comman
   std::signal(SIGPIPE, SIG_DFL);
   std::signal(SIGXFSZ, SIG_IGN);  // write() then says EFBIG, and the half-written file is removed
   const LeavesAfterException leaves(name);
-  const auto report = [&](const char* message) {
+  const auto report = [&](std::string_view message) {
     std::cout.flush();
     std::cerr << said(name, message);
   };
@@ -106,7 +106,8 @@ int run_program(std::string_view name, const std::function<ExitStatus()>& comman
   } catch (const std::bad_alloc&) {
     report(no_memory);
   } catch (const std::exception& error) {
-    report(error.what());
+    const std::string_view text = error.what();
+    report(text.substr(0, text.find('\n')));  // LibTorch's goes on with its stack
   } catch (...) {
     report("an unknown error");
   }

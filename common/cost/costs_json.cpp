@@ -217,6 +217,16 @@ void require_amounts(const JsonValue& value, std::initializer_list<const char*> 
   for (const char* key : keys) (void)value.at(key).integer(0, most_of_field);
 }
 
+void require_vocabulary(const JsonValue& vocabulary) {
+  for (const char* name : {"head_broadcast", "statistics", "head_sum", "embedding_sum", "embedding_broadcast"}) {
+    const JsonValue joined = vocabulary.at(name);
+    require_amounts(joined, {"bytes"});
+    for (const char* sent : {"inside_bytes", "outside_bytes"}) {
+      if (joined.at(sent).number() < 0) joined.at(sent).fail("expected a number from zero");
+    }
+  }
+}
+
 // What I and W of a layer read once in B is of both.
 void require_hidden(const JsonValue& times) {
   const Seconds both = times.at("input_gradient_s").seconds() + times.at("weight_gradient_s").seconds();
@@ -302,6 +312,11 @@ void require_countable(const PipelineCosts& costs, int microbatches, const JsonV
   for (const BoundaryCost& boundary : costs.boundaries) {
     of_microbatch += 4 * (static_cast<double>(boundary.before.value) + static_cast<double>(boundary.behind.value));
   }
+  const VocabularyCost& parts = costs.vocabulary;
+  for (const JoinCost& joined :
+       {parts.head_broadcast, parts.statistics, parts.head_sum, parts.embedding_sum, parts.embedding_broadcast}) {
+    of_microbatch += 2 * static_cast<double>(joined.bytes.value);
+  }
   if (of_microbatch * microbatches <= most) return;
   value.at("stages").fail("keep and send too much of each microbatch, of which there are " +
                           std::to_string(microbatches) + ": together more than 4 EiB");
@@ -320,6 +335,7 @@ PipelineCosts pipeline_costs_from_json(const JsonValue& value) {
   const JsonValue stages = value.at("stages");
   for (std::size_t i = 0; i < stages.size(); ++i) require_amounts_of_cost(stages[i]);
   require_amounts(value, {"boundary_bytes", "tied_bytes"});
+  if (const auto vocabulary = value.find("vocabulary")) require_vocabulary(*vocabulary);
   const JsonValue shared = value.at("shared");
   static_cast<void>(shared.at("ranks_per_nic").small_integer(1));
   static_cast<void>(shared.at("ranks_per_switch").small_integer(0));
@@ -329,6 +345,9 @@ PipelineCosts pipeline_costs_from_json(const JsonValue& value) {
     if (ranks == 0 || bandwidth >= slowest_bandwidth) return;
     shared.at(key).fail("expected a bandwidth from 1 to 1e18 bytes per second");
   };
+  if (costs.vocabulary.parts > 0 && !(costs.vocabulary.inside >= slowest_bandwidth)) {
+    value.at("vocabulary").at("inside_bytes_per_s").fail("expected a bandwidth from 1 to 1e18 bytes per second");
+  }
   require_bandwidth(costs.shared.ranks_per_switch, costs.shared.uplink, "uplink_bytes_per_s");
   require_bandwidth(costs.shared.ranks_per_leaf, costs.shared.leaf, "leaf_bytes_per_s");
   require_bandwidth(costs.shared.ranks_per_site, costs.shared.site, "site_bytes_per_s");

@@ -2,6 +2,7 @@
 #include <array>
 #include <cstdlib>
 #include <numeric>
+#include <tuple>
 
 #include "common/base/error.hpp"
 #include "common/base/files.hpp"
@@ -273,6 +274,23 @@ void require_countable(const BoundaryManifest& boundary, const JsonValue& value)
 }
 
 // Of a machine without them, predictions divide by zero.
+// Of what the parts of a vocabulary exchange, times and bandwidths alone may be edited.
+void require_vocabulary_moved(const Plan& plan, const JsonValue& costs) {
+  if (plan.layout.vocabulary_barriers == 0) return;
+  const VocabularyCost& found = plan.costs.vocabulary;
+  const VocabularyCost expected = vocabulary_cost(plan);
+  const auto moved = [](const JoinCost& of) { return std::tuple(of.bytes, of.inside, of.outside); };
+  const auto require = [&](const char* key, const JoinCost& a, const JoinCost& b) {
+    if (moved(a) == moved(b)) return;
+    costs.at("vocabulary").at(key).fail("moves other bytes than the model's and the layout's", edit_hint);
+  };
+  require("head_broadcast", found.head_broadcast, expected.head_broadcast);
+  require("statistics", found.statistics, expected.statistics);
+  require("head_sum", found.head_sum, expected.head_sum);
+  require("embedding_sum", found.embedding_sum, expected.embedding_sum);
+  require("embedding_broadcast", found.embedding_broadcast, expected.embedding_broadcast);
+}
+
 void require_numbers(const Plan& plan, const JsonValue& machine) {
   if (has_measured_costs(plan)) return;
   const std::vector<MissingNumber> missing = missing_numbers(scenario_of(plan));
@@ -313,6 +331,7 @@ void require_consistent(const Plan& plan, const JsonValue& file) {
     const auto [found, expected] = first_difference(plan.boundary, boundary);
     file.at("boundary").fail("has " + found + ", expected " + expected + " from model and training", edit_hint);
   }
+  require_vocabulary_moved(plan, file.at("costs"));
   require_counted(plan, file.at("costs").at("stages"));
   require_quantised(plan, file.at("costs").at("stages"));
   try {

@@ -24,8 +24,9 @@ SearchSpace::SearchSpace(const Scenario& scenario)
       offloads_(offloads_of(scenario)) {
   for (const Layout& layout : layouts_) {
     if (layout.vocabulary_barriers > 0) {
-      throw InputError("layout", "a vocabulary over the pipeline is not searched yet beside open degrees",
-                       "degrees that are numbers; schedules, splits and microbatches may be lists");
+      throw InputError("layout",
+                       "a vocabulary over the pipeline is not searched yet beside open degrees, recompute or offload",
+                       "one of each; schedules, splits and microbatches may be lists");
     }
     std::string refusal;
     try {

@@ -92,9 +92,16 @@ void require_measured_layout(const Scenario& scenario, const CalibrationOptions&
     throw InputError("layout", "calibration measures the shapes of one tensor layout, found several candidates",
                      "write one tensor degree");
   }
+  if (scenario.layout.vocabulary_barriers > 0) {
+    throw InputError("layout", "a vocabulary over the pipeline is not planned with a profile yet",
+                     "calibrate without vocabulary, or plan with the machine's numbers");
+  }
   if (tensor.degree == 1) return;
-  const bool executed =
-      tensor.kind == TensorKind::one_d && !tensor.asynchronous && !scenario.training.lora && !scenario.model.vision;
+  if (tensor.asynchronous) {
+    throw InputError("layout", "asynchronous tensor parallelism is not measured: its products go in pieces",
+                     "tensor: {asynchronous: false}");
+  }
+  const bool executed = tensor.kind == TensorKind::one_d && !scenario.training.lora && !scenario.model.vision;
   if (!executed || options.device != "cpu") {
     throw InputError("layout",
                      "the shapes of a tensor degree of " + std::to_string(tensor.degree) +

@@ -41,7 +41,7 @@ void EmulatedGroup::meet(const Ring& all) {
   }
 }
 
-// What a part ends late, because a thread wakes late, is not handed on to the next.
+// What a pause or a step of the ring ends late, because a thread wakes late, is not handed on to the next.
 void EmulatedGroup::run(std::span<const ActionPart> parts, const CollectiveTable& table, Clock::time_point begin) {
   expect_all(parts, table);
   Clock::time_point end = begin;

@@ -139,8 +139,7 @@ class RankRun {
     if (options_.memory.peak) step_.peak_bytes = options_.memory.peak(world_rank_);
   }
 
-  // No host call from here to await_device waits for the device, but for what stages may (exec/stage/stage.hpp); where
-  // peers are threads, one waits for their hosts.
+  // No host call from here to await_device waits for the device, but CLIP and what stages may (exec/stage/stage.hpp).
   void put_on_device(std::size_t index) {
     transport_.reach(static_cast<std::int32_t>(index));
     transport_.poll();
@@ -242,6 +241,7 @@ class RankRun {
     here().end = device_.compute().record();
     await_actions(static_cast<std::size_t>(clipping.action) + 1);
     position_ = clipping;
+    mark(Clock::now(), waiting_time_);
     moments_.go_on(static_cast<std::size_t>(clipping.action));
   }
 

@@ -12,6 +12,7 @@ void StepMoments::begin_step(std::size_t actions) {
 }
 
 void StepMoments::take(const std::vector<Launched>& launched) {
+  ended_ = 0;  // what had none counted as ended
   for (const Launched& batch : launched) {
     if (batch.batch->call) continue;  // a part of its action, which has moments of its own
     for (const LaunchOperation& operation : batch.batch->operations) {

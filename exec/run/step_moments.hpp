@@ -28,7 +28,7 @@ class StepMoments {
   [[nodiscard]] ActionMoments& operator[](std::size_t index) { return all_[index]; }
 
   // A message that the transport put on a communicator's stream began and ended with its batch. What actions make of
-  // themselves is theirs.
+  // themselves is theirs. Then all are to be awaited, also what had ended before.
   void take(const std::vector<Launched>& launched);
 
   // How many of the list's first actions have ended, all before them too. Never blocks. Throws RunError if work on the

@@ -39,8 +39,8 @@ struct DeviceFloats {
 // its precondition does not hold.
 //
 // On an asynchronous device calls put work on its compute stream and return; inputs may be touched there and results
-// are there in its order. Only begin_step, end_step and loss may wait for the device, and forward where experts are
-// computed one after the other (exec/stage/primitives/expert_rows.hpp). What a rank receives there may be held until W
+// are there in its order. Only begin_step, end_step and loss may wait for the device, forward where experts are
+// computed one after the other (exec/stage/primitives/expert_rows.hpp), and find_squares where it has no kernel. What a rank receives there may be held until W
 // or B of its microbatch has been put on the stream: longer costs memory beside what was planned
 // (common/graph/receive_slots.hpp).
 //

@@ -34,6 +34,7 @@ Json to_json(const Candidate& candidate, const Scenario& scenario) {
             {"tensor_kind", name_of(layout.tensor.kind)},
             {"sequence_parallel", layout.tensor.degree > 1 && layout.tensor.sequence_parallel},
             {"asynchronous", layout.tensor.degree > 1 && layout.tensor.asynchronous},
+            {"reshard_after_forward", layout.tensor.degree > 1 && layout.tensor.reshard_after_forward},
             {"order", order_json(layout)},
             {"schedule", candidate.choice.schedule.name},
             {"chunks", candidate.choice.schedule.chunks},

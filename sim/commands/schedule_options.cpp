@@ -94,14 +94,14 @@ void add_times(CLI::App& command, TimesOptions& options) {
 
 namespace {
 
-std::vector<double> parse_numbers(const std::string& text, const std::string& option) {
+std::vector<double> parse_numbers(const std::string& text, const std::string& option, const std::string& expected) {
   std::vector<double> numbers;
   std::istringstream items(text);
   for (std::string item; std::getline(items, item, ',');) {
     double number = 0;
     const auto [end, error] = std::from_chars(item.data(), item.data() + item.size(), number);
     if (error != std::errc() || end != item.data() + item.size() || !(number >= 0) || number > longest_time.value) {
-      throw InputError(option, "'" + item + "' is not a time", "expected F,I,W or F,I,W,HOP, each from zero to 1e9");
+      throw InputError(option, "'" + item + "' is not a time", "expected " + expected + ", each from zero to 1e9");
     }
     numbers.push_back(number);
   }
@@ -111,13 +111,14 @@ std::vector<double> parse_numbers(const std::string& text, const std::string& op
 }  // namespace
 
 ShareTimes parse_times(const TimesOptions& options) {
-  const std::vector<double> numbers = parse_numbers(options.times.empty() ? "1,1,1" : options.times, "--times");
+  const std::vector<double> numbers =
+      parse_numbers(options.times.empty() ? "1,1,1" : options.times, "--times", "F,I,W or F,I,W,HOP");
   if (numbers.size() != 3 && numbers.size() != 4) {
     throw InputError("--times", fmt::format("expected F,I,W or F,I,W,HOP, found {} numbers", numbers.size()),
                      "for example --times 1,1,1 or --times 1,1,1,0.1");
   }
   std::vector<double> head{numbers[0] / 4, numbers[1] / 4, numbers[2] / 4};
-  if (!options.head_times.empty()) head = parse_numbers(options.head_times, "--head-times");
+  if (!options.head_times.empty()) head = parse_numbers(options.head_times, "--head-times", "F,I,W");
   if (head.size() != 3) {
     throw InputError("--head-times", fmt::format("expected F,I,W, found {} numbers", head.size()),
                      "for example --head-times 0.2,0.2,0.2");
@@ -166,7 +167,12 @@ PipelineCosts share_costs(const Schedule& schedule, const ShareTimes& times) {
   }
   if (schedule.vocabulary_barriers == 0) return costs;
   const JoinCost hop{.latency = {times.hop}, .alone = {times.hop}};
-  costs.vocabulary = {schedule.ranks, hop, hop, hop, hop, hop};
+  costs.vocabulary = {.parts = schedule.ranks,
+                      .head_broadcast = hop,
+                      .statistics = hop,
+                      .head_sum = hop,
+                      .embedding_sum = hop,
+                      .embedding_broadcast = hop};
   for (int stage = stages(schedule); stage < all_stages(schedule); ++stage) {
     ComputeCost& part = costs.stages[static_cast<std::size_t>(stage)] = {};
     if (sort_of_stage(schedule, stage) == StageSort::embedding) continue;

@@ -46,12 +46,16 @@ TEST_CASE("layout compare has every kind that a tensor degree allows, and what t
   const Json compared = json_of(run_plumb(folder, "layout compare " + file + " --json"));
   for (const Json& row : compared.at("layouts")) {
     require_keys(row, {"iteration_s", "peak_bytes", "fits", "exposed_communication_s", "tensor_exposed_s"});
-    rows[row.at("kind").get<std::string>() + (row.at("sequence_parallel").get<bool>() ? " sp" : "")] = row;
+    const auto mark = [&](const char* key, const char* text) { return row.at(key).get<bool>() ? text : ""; };
+    rows[row.at("kind").get<std::string>() + mark("sequence_parallel", " sp") + mark("asynchronous", " async") +
+         mark("reshard_after_forward", " reshard")] = row;
     CHECK(row.at("iteration_s").get<double>() >= before);
     before = row.at("iteration_s").get<double>();
   }
-  REQUIRE(rows.size() == 4);  // 8 is 2·2² and 2³, and no square
-  const std::string any = folder.file("any.yaml", in("degree: 8, kind: auto, sequence_parallel: auto"));
+  REQUIRE(rows.size() == 7);  // 8 is 2·2² and 2³, and no square; three of these have a choice more
+  const std::string any = folder.file(
+      "any.yaml",
+      in("degree: 8, kind: auto, sequence_parallel: auto, asynchronous: auto, reshard_after_forward: auto"));
   CHECK(json_of(run_plumb(folder, "layout compare " + any + " --json")) == compared);
   const auto check = [&](const std::string& kind, double forward, double backward, double once) {
     const Json& layer = rows.at(kind).at("layer");
@@ -65,11 +69,16 @@ TEST_CASE("layout compare has every kind that a tensor degree allows, and what t
   const double weights = 12 * h * h;
   check("1d", 4 * each, 4 * each, 0);
   check("1d sp", 4 * each, 6 * each, 4 * 2 * 7.0 / 8 * 2 * h);
+  check("1d sp async", 4 * each, 6 * each, 4 * 2 * 7.0 / 8 * 2 * h);
   const double deep = 2 * (7 * b * s * h / 8 + weights / 4);
   const double norms = statistics(b * s / 4, 2);
-  check("2.5d", deep + norms, 2 * deep + norms, 4 * (2 * 1.0 / 2 * weights / 4 + 2 * 2 * 3.0 / 4 * h / 2));
+  for (const char* kind : {"2.5d", "2.5d async"}) {
+    check(kind, deep + norms, 2 * deep + norms, 4 * (2 * 1.0 / 2 * weights / 4 + 2 * 2 * 3.0 / 4 * h / 2));
+  }
   const double cube = 2.0 / 8 * (16 * b * s * h + weights);
   check("3d", cube + norms, cube + norms, 4 * 2 * 2 * 3.0 / 4 * h / 2);
+  // Inputs of 7bsh and weights are gathered once more.
+  check("3d reshard", cube + norms, cube + 2.0 / 8 * (7 * b * s * h + weights) + norms, 4 * 2 * 2 * 3.0 / 4 * h / 2);
   const Outcome table = run_plumb(folder, "layout compare " + file);
   CHECK(table.status == 0);
   CHECK_THAT(table.out, ContainsSubstring("2.5d, depth 2") && ContainsSubstring("1d, sp"));

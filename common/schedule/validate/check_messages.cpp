@@ -94,10 +94,6 @@ class MessageCheck {
   const MessageQueues queues_;
 };
 
-}  // namespace
-
-namespace {
-
 // What the parts of a vocabulary do together, by the names of the first rank's parts, in the order of a rank's list:
 // broadcasts, or all else.
 std::vector<Action> joined_in_order(const Schedule& schedule, std::size_t rank, bool broadcasts) {

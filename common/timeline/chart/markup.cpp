@@ -43,6 +43,7 @@ std::string_view colour_class(ActionKind kind) {
       return "R";
     case ActionKind::optimizer_step:
       return "step";
+    case ActionKind::broadcast:
     case ActionKind::all_reduce:
     case ActionKind::reduce:
     case ActionKind::reduce_tied:

@@ -129,6 +129,11 @@ Timeline timeline_from_json(const JsonValue& value) {
     value.at("costs").fail("has " + std::to_string(timeline.costs.stages.size()) + " stages, the schedule has " +
                            std::to_string(all_stages(timeline.schedule)));
   }
+  const int parts = timeline.schedule.vocabulary_barriers > 0 ? timeline.schedule.ranks : 0;
+  if (timeline.costs.vocabulary.parts != parts) {
+    value.at("costs").fail("have a vocabulary in " + std::to_string(timeline.costs.vocabulary.parts) +
+                           " parts, the schedule has it in " + std::to_string(parts));
+  }
   read_layout(value, timeline);
   const JsonValue ranks = value.at("ranks");
   for (std::size_t i = 0; i < ranks.size(); ++i) timeline.ranks.push_back(summary_from_json(ranks[i]));

@@ -26,8 +26,9 @@ at::Tensor choose(const at::Tensor& probability, const MoeMlp& moe, std::int64_t
     if (found == pass.routing->chosen.end()) {
       throw RunError("layer " + std::to_string(layer), "the routing to be replayed was not recorded");
     }
-    pass.routing->worst_gap = std::max(pass.routing->worst_gap, gap(probability.detach(), found->second));
-    return found->second;
+    const at::Tensor chosen = found->second.to(probability.device());
+    pass.routing->worst_gap = std::max(pass.routing->worst_gap, gap(probability.detach(), chosen));
+    return chosen;
   }
   const at::Tensor chosen = std::get<1>(probability.detach().topk(moe.top_k, -1));
   if (pass.routing != nullptr) {

@@ -98,6 +98,19 @@ std::string hint_for(const NcclLibrary& library, ncclResult_t result) {
   }
 }
 
+// LibTorch may have loaded another one, whose functions would then be called from within this one: it would take that
+// one's communicators for broken.
+void require_alone(const NcclLibrary& library) {
+  void* const first = ::dlsym(RTLD_DEFAULT, "ncclGetVersion");
+  if (first == nullptr || first == ::dlsym(library.handle.get(), "ncclGetVersion")) return;
+  Dl_info of{};
+  const bool known = ::dladdr(first, &of) != 0 && of.dli_fname != nullptr;
+  throw InputError("--transport",
+                   fmt::format("'nccl' would mix {} with {}, which LibTorch has loaded", library.path,
+                               known ? of.dli_fname : "another one"),
+                   fmt::format("LD_PRELOAD={} beside PLUMB_NCCL_LIBRARY, or neither of them", library.path));
+}
+
 }  // namespace
 
 std::string nccl_version_text(int version) {
@@ -132,6 +145,7 @@ std::shared_ptr<const NcclLibrary> load_nccl(const std::string& path) {
                                  one_line(library->call.get_error_string(result))),
                      another_library);
   }
+  require_alone(*library);
   if (library->version < oldest_nccl) {
     throw InputError("--transport",
                      fmt::format("{} is NCCL {}, and 'nccl' needs {} or newer", library->path,

@@ -50,6 +50,14 @@ TEST_CASE("memory that is refused ends a program with words and status 3") {
   CHECK_THAT(ended.err, ContainsSubstring("ulimit -v"));
 }
 
+TEST_CASE("of what a library throws the first line is said, not the page of stack behind it") {
+  const Ended ended = run_apart([]() -> ExitStatus {
+    throw std::runtime_error("tensors are on different devices\nframe #0: 0x1\nframe #1: 0x2");
+  });
+  CHECK(ended.status == 3);
+  CHECK(ended.err == "program: tensors are on different devices\n");
+}
+
 TEST_CASE("what a thread throws that nobody catches ends a program with words and status 3 too") {
   const auto thrown_by_thread = [](const std::function<void()>& work) {
     return run_apart([&] {

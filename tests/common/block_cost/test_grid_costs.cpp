@@ -60,7 +60,8 @@ std::string text_of(const Shapes& shapes, const TensorLayout& tensor, const std:
          "\"}\ntraining: {sequence: " + text(shapes.s) + ", microbatch: " + text(shapes.b) +
          ", global_batch: " + text(4 * shapes.b) + ", precision: bf16}\nlayout: {pipeline: " + text(pipeline) +
          ", tensor: {degree: " + text(tensor.degree) + ", kind: " + name_of(tensor.kind) +
-         ", depth: " + text(tensor.depth) + "}}\nsplit: uniform\nschedule: 1f1b\nsoftware: plumb\n" + rest;
+         ", depth: " + text(tensor.depth) + (tensor.reshard_after_forward ? ", reshard_after_forward: true" : "") +
+         "}}\nsplit: uniform\nschedule: 1f1b\nsoftware: plumb\n" + rest;
 }
 
 Scenario scenario_of(const Shapes& shapes, const TensorLayout& tensor, int nodes = 8, int pipeline = 1) {

@@ -61,7 +61,7 @@ class Reference {
       for (std::size_t rank = 0; rank < lists_.size(); ++rank) {
         while (next[rank] < lists_[rank].size()) {
           const Action& action = lists_[rank][next[rank]];
-          const int ready = ready_at(action, static_cast<int>(rank));
+          const int ready = ready_at(action);
           if (ready < 0) break;
           free_at[rank] = std::max(free_at[rank], ready) + ticks(action);
           ended_[action] = free_at[rank];
@@ -113,7 +113,7 @@ class Reference {
   }
   static int plus(int time, int more) { return time < 0 ? -1 : time + more; }
 
-  [[nodiscard]] int ready_at(const Action& action, int rank) const {
+  [[nodiscard]] int ready_at(const Action& action) const {
     const int s = action.stage;
     const int k = action.microbatch;
     const bool forward = action.kind == ActionKind::forward;
@@ -130,7 +130,6 @@ class Reference {
       if (action.kind == ActionKind::backward) return plus(all_of(p_, k, true), v_.join);
       return action.kind == ActionKind::weight_gradient ? plus(all_of(p_, k, false), v_.join) : 0;
     }
-    static_cast<void>(rank);
     return forward ? 0 : plus(gradient(0, k), v_.join);
   }
 

@@ -138,6 +138,27 @@ TEST_CASE("vocabulary over the pipeline: a plan is read as it was written, and s
   const std::string key = "\"vocabulary_barriers\": 2";
   edited.replace(edited.find(key), key.size(), "\"vocabulary_barriers\": 1");
   CHECK_THROWS_WITH(read_plan(folder.write("plan.json", edited)), ContainsSubstring("barriers of a vocabulary"));
+  for (const std::string sent : {"\"inside_bytes\": ", "\"outside_bytes\": "}) {
+    std::string negative = text;
+    negative.insert(negative.find(sent) + sent.size(), "-1");
+    CHECK_THROWS_WITH(read_plan(folder.write("plan.json", negative)), ContainsSubstring("expected a number from zero"));
+  }
+  const auto refused = [&](const std::string& part, const std::string& field, const std::string& put) {
+    std::string other = text;
+    const std::size_t at = other.find("\"" + field + "\": ", other.find("\"" + part + "\": ")) + field.size() + 4;
+    other.replace(at, other.find_first_of(",}\n", at) - at, put);
+    CHECK_THROWS_WITH(read_plan(folder.write("plan.json", other)), ContainsSubstring("costs.vocabulary." + part));
+  };
+  for (const char* part : {"head_broadcast", "statistics", "head_sum", "embedding_sum", "embedding_broadcast"}) {
+    refused(part, "bytes", "0");
+    refused(part, "bytes", "1000000000000000000");
+    refused(part, "outside_bytes", "1e300");
+  }
+  std::string stopped = text;
+  const std::string rate = "\"inside_bytes_per_s\": ";
+  const std::size_t at = stopped.find(rate, stopped.find("\"embedding_broadcast\"")) + rate.size();
+  stopped.replace(at, stopped.find_first_of(",}\n", at) - at, "0");
+  CHECK_THROWS_WITH(read_plan(folder.write("plan.json", stopped)), ContainsSubstring("expected a bandwidth"));
 }
 
 TEST_CASE("vocabulary over the pipeline: all ranks of a layout take what the pipeline's take") {

@@ -56,6 +56,9 @@ class MovingStage final : public Stage {
       return Payload();
     });
   }
+  void find_squares() override { stage_->find_squares(); }
+  [[nodiscard]] kernels::ExactSquares squares() const override { return stage_->squares(); }
+  void scale_gradients(double scale) override { stage_->scale_gradients(scale); }
   [[nodiscard]] Payload backward(int microbatch, Payload gradient) override {
     return around(ActionKind::backward, [&] { return stage_->backward(microbatch, std::move(gradient)); });
   }

@@ -171,12 +171,9 @@ TEST_CASE(
   plans.push_back(tiny_plan({.schedule = "zb-h1", .tied = true, .more_of_training = clipping}));
   plans.push_back(tiny_plan({.ranks = 1, .more_of_training = clipping, .data = 2, .more_of_data = ", sharding: fsdp"}));
   plans.push_back(tiny_plan({.ranks = 1, .more_of_training = clipping, .tensor = 2, .sequence_parallel = true}));
-  plans.push_back(
-      test::training_plan({.model = test::gpt2(2, false), .tensor = 4, .kind = TensorKind::two_d, .microbatch = 4}));
+  plans.push_back(tiny_plan({.ranks = 1, .tensor = 4, .grid = ", kind: 2d"}));
   for (const bool by_tokens : {false, true}) {  // two ranks that share out each layer
-    Plan& plan = plans.emplace_back(tiny_plan({.ranks = 1}));
-    plan.layout.tensor = {.degree = 2, .sequence_parallel = by_tokens};
-    plan.cluster.ranks = 2;
+    plans.push_back(tiny_plan({.ranks = 1, .tensor = 2, .sequence_parallel = by_tokens}));
   }
   const TemporaryFolder folder;
   for (const Plan& plan : plans) {

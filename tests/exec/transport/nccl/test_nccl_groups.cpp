@@ -1,9 +1,12 @@
 // Tensor and data groups over NCCL's rules, through the runner on an asynchronous device: what every collective brings,
 // bytes, orders that cannot wait in a circle, failures.
+#include <cmath>
+
 #include "exec/transport/collectives/collectives.hpp"
 #include "tests/catch.hpp"
 #include "tests/common/schedule/shapes.hpp"
 #include "tests/exec/fake_nccl/nccl_ranks.hpp"
+#include "tests/exec/run/hashing_stage.hpp"
 #include "tests/exec/transport/nccl/group_runs.hpp"
 
 using namespace plumb;
@@ -43,6 +46,37 @@ TEST_CASE(
       const test::GroupCase of = test::group_case(schedule, layout, layout.pipeline == 1);
       test::require_right(of, test::run_groups(of, {.speeds = speeds}));
       CHECK(fake.counts().mismatches == 0);
+    }
+  }
+}
+
+// Here every rank counts its own squares, of summed gradients that are alike in all pipelines: d replicas of t ranks.
+TEST_CASE("a step that clips waits within it, with all times, and every rank learns the norm of complete gradients") {
+  const test::Speeds slow_collectives{
+      .compute = microseconds(4), .copies = microseconds(300), .unhurried = microseconds(300)};
+  for (const auto& [schedule, layout] :
+       {std::pair("1f1b", test::layout_of(2, 2, 1)), std::pair("zb-h1", test::layout_of(2, 1, 2)),
+        std::pair("interleaved-1f1b", test::layout_of(2, 2, 2))}) {
+    INFO(schedule << ", " << describe(layout));
+    const FakeNccl fake;
+    test::GroupCase of = test::group_case(schedule, layout);
+    of.plan.training.gradient_clipping = 1e9;
+    of.lowered = lower(of.plan.schedule, {.data_parallel = layout.data.degree > 1, .clips_gradients = true});
+    const test::Ran ran = test::run_groups(of, {.speeds = slow_collectives});
+    test::require_right(of, ran);
+    CHECK(fake.counts().mismatches == 0);
+    double squares = 0;  // of whole numbers: exact
+    const test::Expected expected = test::expected_step(stages(of.lowered), of.lowered.microbatches);
+    for (const auto& gradient : expected.gradients) {
+      for (const float value : gradient) squares += static_cast<double>(value) * value;
+    }
+    const double data = layout.data.degree;
+    squares *= data * data * data * layout.tensor.degree;
+    for (const RankLog& log : ran.logs) {
+      for (const RankStep& step : log.steps) {
+        CHECK(step.gradient_norm == std::sqrt(squares));
+        for (const Event& event : step.events) CHECK(event.end >= event.start);
+      }
     }
   }
 }

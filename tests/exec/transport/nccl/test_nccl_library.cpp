@@ -1,9 +1,15 @@
 // How libnccl is found, checked and refused, with the fake library in its place and, where it is here, the real one.
+#include <dlfcn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <cstdlib>
+#include <filesystem>
 
 #include "exec/transport/nccl/nccl_library.hpp"
 #include "tests/catch.hpp"
 #include "tests/exec/fake_nccl/nccl_ranks.hpp"
+#include "tests/exec/temporary_folder.hpp"
 
 using namespace plumb;
 using namespace plumb::exec;
@@ -34,6 +40,30 @@ TEST_CASE("the environment's file goes before the search, and says its version")
   ::setenv("PLUMB_NCCL_LIBRARY", "/nowhere/else.so", 1);
   CHECK_THROWS_WITH(load_nccl(), ContainsSubstring("/nowhere/else.so"));
   ::unsetenv("PLUMB_NCCL_LIBRARY");
+}
+
+// In a process of its own, since what is loaded may stay.
+TEST_CASE("a library beside another one that the process has loaded is refused, and how to take it is said") {
+  const TemporaryFolder folder;
+  const std::string other = folder / "libnccl-of-torch.so";
+  std::filesystem::copy_file(PLUMB_FAKE_NCCL, other);
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    if (::dlopen(other.c_str(), RTLD_NOW | RTLD_GLOBAL) == nullptr) ::_exit(2);
+    std::string said;
+    try {
+      (void)load_nccl(PLUMB_FAKE_NCCL);
+    } catch (const InputError& error) {
+      said = error.what();
+    }
+    const bool named = said.find("with " + other + ", which LibTorch has loaded") != std::string::npos &&
+                       said.find("LD_PRELOAD=") != std::string::npos;
+    ::_exit(named && load_nccl(other)->path == other ? 0 : 1);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(WEXITSTATUS(status) == 0);
 }
 
 TEST_CASE("what NCCL says of a failure stands on one line, with its last words and a hint of its kind") {
