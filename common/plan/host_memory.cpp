@@ -180,6 +180,7 @@ RankOnHost fullest_on_host(const std::vector<ComputeCost>& stages, const Schedul
 
 std::vector<OffloadChoice> offload_choices(const Plan& plan, int rank) {
   std::vector<OffloadChoice> all;
+  if (plan.layout.vocabulary_barriers > 0) return all;  // beside it nothing is offloaded so far
   Plan other = plan;
   for (bool Offload::*const states : {&Offload::optimizer, &Offload::parameters}) {
     other.training.offload = plan.training.offload;

@@ -117,19 +117,14 @@ void require_split(const Plan& plan, const JsonValue& file) {
   }
 }
 
-std::vector<Fact> facts_of(const Plan& plan, const JsonValue& file) {
+std::vector<Fact> facts_of_training(const Plan& plan, const JsonValue& file) {
   const std::size_t count = plan.schedule.rank_of_stage.size();
   const double batch = static_cast<double>(plan.training.microbatch) * static_cast<double>(batch_shards(plan.layout)) *
                        static_cast<double>(whole_microbatches(plan.schedule));
-  const auto slices = static_cast<std::size_t>(plan.schedule.slices);
   std::vector<bool> recomputed(count, false);  // all that follow one another, or none
   std::fill_n(recomputed.begin(), stages(plan.schedule), recomputes_by_action(plan));
   const JsonValue schedule = file.at("schedule");
   const JsonValue training = file.at("training");
-  const JsonValue costs = file.at("costs");
-  const auto entries = [count](std::size_t found) {
-    return "has " + std::to_string(found) + " entries for " + std::to_string(count) + " stages";
-  };
   return {
       {plan.schedule.ranks == plan.layout.pipeline, schedule.at("ranks"),
        "is " + std::to_string(plan.schedule.ranks) + ", the layout's pipeline " + std::to_string(plan.layout.pipeline)},
@@ -144,43 +139,49 @@ std::vector<Fact> facts_of(const Plan& plan, const JsonValue& file) {
        training.at("sequence"),
        "is " + std::to_string(plan.training.sequence) + ", the model has learned positions for " +
            std::to_string(plan.model.max_positions) + " tokens"},
-      {plan.costs.stages.size() == count, costs.at("stages"), entries(plan.costs.stages.size())},
-      {plan.costs.vocabulary.parts == (plan.layout.vocabulary_barriers > 0 ? plan.layout.pipeline : 0), costs,
-       "have a vocabulary in " + std::to_string(plan.costs.vocabulary.parts) +
-           " parts, which does not agree with the layout's"},
-      {plan.costs.slice_tokens == plan.schedule.slice_tokens, costs, "have other slice_tokens than the schedule"},
-      {plan.costs.slice_gathering.empty() || plan.costs.slice_gathering.size() == plan.costs.slice_tokens.size(), costs,
-       "have slice_gathering_s of other slices than the schedule's"},
-      {std::ranges::all_of(plan.costs.stages,
-                           [&](const ComputeCost& cost) {
-                             const std::size_t bytes = cost.slice_bytes.size();
-                             return (cost.slices.empty() || cost.slices.size() == slices) &&
-                                    (bytes == 0 || bytes == slices);
-                           }),
-       costs.at("stages"),
-       "have times or bytes of other slices than the " + std::to_string(plan.schedule.slices) + " of the schedule"},
       {recomputed_stages(plan.schedule) == recomputed, training.at("recompute"),
        "does not agree with the schedule: full recompute means an R for every stage"},
       {plan.training.recompute.layers <= static_cast<int>(plan.model.layers.size()),
        training.at("recompute").at("layers"),
        "is " + std::to_string(plan.training.recompute.layers) + ", the model has " +
-           std::to_string(plan.model.layers.size()) + " layers"},
-      {plan.costs.ranks_per_machine == pipeline_ranks_per_machine(plan.layout, plan.cluster.machine),
-       costs.at("ranks_per_machine"),
-       "is " + std::to_string(plan.costs.ranks_per_machine) + ", but of the pipeline " +
-           std::to_string(pipeline_ranks_per_machine(plan.layout, plan.cluster.machine)) + " stand on a machine"},
-      {plan.costs.cores_per_machine == plan.cluster.machine.cores, costs.at("cores_per_machine"),
-       "is " + std::to_string(plan.costs.cores_per_machine) + ", the cluster's machine has " +
-           std::to_string(plan.cluster.machine.cores) + " cores"},
-      {plan.costs.cores_per_rank == cores_per_pipeline_rank(plan.layout, plan.cluster.machine), costs,
-       "have cores_per_rank " + std::to_string(plan.costs.cores_per_rank) +
-           ", but a pipeline rank's ranks compute on " +
-           std::to_string(cores_per_pipeline_rank(plan.layout, plan.cluster.machine)) + " cores of a machine"},
-      {plan.costs.boundary_bytes == sent_boundary_bytes(plan), costs.at("boundary_bytes"),
-       "is " + std::to_string(plan.costs.boundary_bytes.value) + ", of the boundary each rank sends " +
-           std::to_string(sent_boundary_bytes(plan).value) + " bytes"},
-      {(plan.costs.tied_bytes.value > 0) == tied_over_ranks(plan), costs.at("tied_bytes"),
-       "is " + std::to_string(plan.costs.tied_bytes.value) + ", which does not agree with the model's embeddings"}};
+           std::to_string(plan.model.layers.size()) + " layers"}};
+}
+
+std::vector<Fact> facts_of_costs(const Plan& plan, const JsonValue& costs) {
+  const std::size_t count = plan.schedule.rank_of_stage.size();
+  const auto slices = static_cast<std::size_t>(plan.schedule.slices);
+  return {{plan.costs.stages.size() == count, costs.at("stages"),
+           "has " + std::to_string(plan.costs.stages.size()) + " entries for " + std::to_string(count) + " stages"},
+          {plan.costs.vocabulary.parts == (plan.layout.vocabulary_barriers > 0 ? plan.layout.pipeline : 0), costs,
+           "have a vocabulary in " + std::to_string(plan.costs.vocabulary.parts) +
+               " parts, which does not agree with the layout's"},
+          {plan.costs.slice_tokens == plan.schedule.slice_tokens, costs, "have other slice_tokens than the schedule"},
+          {plan.costs.slice_gathering.empty() || plan.costs.slice_gathering.size() == plan.costs.slice_tokens.size(),
+           costs, "have slice_gathering_s of other slices than the schedule's"},
+          {std::ranges::all_of(plan.costs.stages,
+                               [&](const ComputeCost& cost) {
+                                 const std::size_t bytes = cost.slice_bytes.size();
+                                 return (cost.slices.empty() || cost.slices.size() == slices) &&
+                                        (bytes == 0 || bytes == slices);
+                               }),
+           costs.at("stages"),
+           "have times or bytes of other slices than the " + std::to_string(plan.schedule.slices) + " of the schedule"},
+          {plan.costs.ranks_per_machine == pipeline_ranks_per_machine(plan.layout, plan.cluster.machine),
+           costs.at("ranks_per_machine"),
+           "is " + std::to_string(plan.costs.ranks_per_machine) + ", but of the pipeline " +
+               std::to_string(pipeline_ranks_per_machine(plan.layout, plan.cluster.machine)) + " stand on a machine"},
+          {plan.costs.cores_per_machine == plan.cluster.machine.cores, costs.at("cores_per_machine"),
+           "is " + std::to_string(plan.costs.cores_per_machine) + ", the cluster's machine has " +
+               std::to_string(plan.cluster.machine.cores) + " cores"},
+          {plan.costs.cores_per_rank == cores_per_pipeline_rank(plan.layout, plan.cluster.machine), costs,
+           "have cores_per_rank " + std::to_string(plan.costs.cores_per_rank) +
+               ", but a pipeline rank's ranks compute on " +
+               std::to_string(cores_per_pipeline_rank(plan.layout, plan.cluster.machine)) + " cores of a machine"},
+          {plan.costs.boundary_bytes == sent_boundary_bytes(plan), costs.at("boundary_bytes"),
+           "is " + std::to_string(plan.costs.boundary_bytes.value) + ", of the boundary each rank sends " +
+               std::to_string(sent_boundary_bytes(plan).value) + " bytes"},
+          {(plan.costs.tied_bytes.value > 0) == tied_over_ranks(plan), costs.at("tied_bytes"),
+           "is " + std::to_string(plan.costs.tied_bytes.value) + ", which does not agree with the model's embeddings"}};
 }
 
 // Costs are of this model on these stages, and of this sharding: a model or layout that was edited has others.
@@ -277,18 +278,16 @@ void require_countable(const BoundaryManifest& boundary, const JsonValue& value)
 // Of what the parts of a vocabulary exchange, times and bandwidths alone may be edited.
 void require_vocabulary_moved(const Plan& plan, const JsonValue& costs) {
   if (plan.layout.vocabulary_barriers == 0) return;
-  const VocabularyCost& found = plan.costs.vocabulary;
   const VocabularyCost expected = vocabulary_cost(plan);
   const auto moved = [](const JoinCost& of) { return std::tuple(of.bytes, of.inside, of.outside); };
-  const auto require = [&](const char* key, const JoinCost& a, const JoinCost& b) {
-    if (moved(a) == moved(b)) return;
+  for (const auto& [key, which] :
+       {std::pair("head_broadcast", &VocabularyCost::head_broadcast),
+        std::pair("statistics", &VocabularyCost::statistics), std::pair("head_sum", &VocabularyCost::head_sum),
+        std::pair("embedding_sum", &VocabularyCost::embedding_sum),
+        std::pair("embedding_broadcast", &VocabularyCost::embedding_broadcast)}) {
+    if (moved(plan.costs.vocabulary.*which) == moved(expected.*which)) continue;
     costs.at("vocabulary").at(key).fail("moves other bytes than the model's and the layout's", edit_hint);
-  };
-  require("head_broadcast", found.head_broadcast, expected.head_broadcast);
-  require("statistics", found.statistics, expected.statistics);
-  require("head_sum", found.head_sum, expected.head_sum);
-  require("embedding_sum", found.embedding_sum, expected.embedding_sum);
-  require("embedding_broadcast", found.embedding_broadcast, expected.embedding_broadcast);
+  }
 }
 
 void require_numbers(const Plan& plan, const JsonValue& machine) {
@@ -321,8 +320,10 @@ void require_consistent(const Plan& plan, const JsonValue& file) {
   require_split(plan, file);
   require_slices_whole(plan, file.at("schedule"));
   require_countable(plan.boundary, file.at("boundary"));
-  for (const Fact& fact : facts_of(plan, file)) {
-    if (!fact.holds) fact.value.fail(fact.problem, edit_hint);
+  for (const std::vector<Fact>& facts : {facts_of_training(plan, file), facts_of_costs(plan, file.at("costs"))}) {
+    for (const Fact& fact : facts) {
+      if (!fact.holds) fact.value.fail(fact.problem, edit_hint);
+    }
   }
   require_countable(plan.costs, plan.schedule.microbatches, file.at("costs"));
   require_numbers(plan, file.at("cluster").at("machine"));

@@ -61,7 +61,9 @@ TEST_CASE("simulate: a vocabulary over the pipeline by both engines, of one rank
     CHECK(found["iteration_s"].get<double>() == Approx(path).epsilon(0.01));
   }
   const std::string plan = folder.file("plan.json");
-  CHECK(run_plumb(folder, "plan " + file + " -o " + plan).status == 0);
+  const auto planned = run_plumb(folder, "plan " + file + " -o " + plan);
+  CHECK(planned.status == 0);
+  CHECK(planned.out.find("offload") == std::string::npos);  // which is refused beside it
   const std::string timeline = folder.file("timeline.json");
   const std::string again = run_plumb(folder, "simulate " + plan + " --engine path --json -o " + timeline).out;
   CHECK(Json::parse(again)["iteration_s"].get<double>() == path);

@@ -179,6 +179,6 @@ TEST_CASE("with all kinds open the best of a search is the best of every candida
   for (const TensorKind kind : all_tensor_kinds) CHECK(std::ranges::find(met, kind) != met.end());
   CHECK(std::ranges::count_if(won, [](TensorKind kind) { return kind != TensorKind::one_d; }) >= found_in(4));
   CHECK(met_asynchronous >= found_in(15));
-  CHECK(won_asynchronously >= found_in(1));
+  CHECK((won_asynchronously > 0 || cases(20U) < 20U));
   CHECK(excluded > 0);
 }
