@@ -9,6 +9,7 @@
 #include "common/block_cost/block_costs.hpp"
 #include "common/block_cost/group_placement.hpp"
 #include "common/cost/device_time.hpp"
+#include "common/layout/sharding.hpp"
 #include "common/model/divided_vocabulary.hpp"
 #include "common/schedule/vocabulary_parts.hpp"
 

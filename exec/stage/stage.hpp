@@ -40,9 +40,9 @@ struct DeviceFloats {
 //
 // On an asynchronous device calls put work on its compute stream and return; inputs may be touched there and results
 // are there in its order. Only begin_step, end_step and loss may wait for the device, forward where experts are
-// computed one after the other (exec/stage/primitives/expert_rows.hpp), and find_squares where it has no kernel. What a rank receives there may be held until W
-// or B of its microbatch has been put on the stream: longer costs memory beside what was planned
-// (common/graph/receive_slots.hpp).
+// computed one after the other (exec/stage/primitives/expert_rows.hpp), and find_squares where it has no kernel. What a
+// rank receives there may be held until W or B of its microbatch has been put on the stream: longer costs memory beside
+// what was planned (common/graph/receive_slots.hpp).
 //
 // Where data-parallel ranks share out weights or gradients, F, R, I, B and W may move them (exec/stage/sharding): all
 // ranks that do so go through the same actions in the same order.

@@ -85,7 +85,8 @@ __device__ __forceinline__ float block_sum(float x, float* shared) {
   return x;
 }
 
-// Where in `first`, ascending from 0, the last number stands that is not above x: which tensor a chunk of many belongs to.
+// Where in `first`, ascending from 0, the last number stands that is not above x: which tensor a chunk of many belongs
+// to.
 __device__ __forceinline__ int place_of(int x, const int* first, int count) {
   int low = 0;
   for (int high = count; high - low > 1;) {
