@@ -242,7 +242,6 @@ class RankRun {
     await_actions(static_cast<std::size_t>(clipping.action) + 1);
     position_ = clipping;
     mark(Clock::now(), waiting_time_);
-    moments_.go_on(static_cast<std::size_t>(clipping.action));
   }
 
   // Waits, as if at the place of the action that receives it, for what `action` needs.

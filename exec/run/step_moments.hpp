@@ -2,7 +2,6 @@
 // read as times once they have come.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <vector>
 
@@ -34,9 +33,6 @@ class StepMoments {
   // How many of the list's first actions have ended, all before them too. Never blocks. Throws RunError if work on the
   // device has failed.
   [[nodiscard]] std::size_t ended();
-
-  // The action at `index` has more to do: it gets another end.
-  void go_on(std::size_t index) { ended_ = std::min(ended_, index); }
 
   // Precondition: all have ended; `events` stand by index, too. The moments are given back.
   void write_times(const Device& device, std::vector<Event>& events);
