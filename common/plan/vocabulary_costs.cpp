@@ -53,7 +53,6 @@ PartCosts part_costs(const Plan& plan, const Scenario& scenario) {
   part.layout.vocabulary_barriers = 0;
   part.software.exchange = PipelineExchange::asynchronous;  // they, too, compute beside what joins them
   std::vector<ComputeCost> blocks = block_costs(part, plan.training.microbatch);
-  settle_tied_head(blocks, part, 1);
   PartCosts costs{.head = std::move(blocks.back()), .embedding = std::move(blocks.front())};
   if (plan.layout.vocabulary_barriers == 1) {
     costs.head = backward_in_two(std::move(costs.head));

@@ -113,7 +113,7 @@ CheckResult Reference::compare(const Trained& run) {
     result.mean_error_ratio = ratios.mean();
     result.problem = whole.problem();
   }
-  const bool divided = plan.layout.tensor.degree > 1;
+  const bool divided = divides_tensors(plan.layout);
   result.error_ratio_limit = largest_error_ratio(divided);
   const bool one_order = plan.layout.data.degree == 1 && !divided;  // else sums are in another order than on one device
   const double epsilon = epsilon_of(divided ? plan.training.precision : ElementType::fp32);

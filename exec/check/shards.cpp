@@ -18,15 +18,15 @@ bool same_bits(float a, float b) { return std::memcmp(&a, &b, sizeof a) == 0; }
 }  // namespace
 
 Shards::Shards(const Plan& plan) : plan_(plan), parts_(static_cast<std::size_t>(plan.layout.tensor.degree)) {
-  const int blocks = static_cast<int>(plan.model.layers.size()) + 2;
-  for (int block = 0; block < blocks; ++block) {
-    if (parts_.size() == 1) {
-      for (const Parameter& parameter : with_adapters(block_parameters(plan.model, block), plan.training.lora)) {
-        const std::int64_t all = elements(parameter);
-        parts_.front()[parameter.name] = {.of = all, .ranges = {{0, all}}};
-      }
-      continue;
+  const int pipeline = plan.layout.vocabulary_barriers > 0 ? plan.layout.pipeline : 1;
+  if (parts_.size() == 1) {
+    parts_.resize(static_cast<std::size_t>(pipeline));
+    for (int part = 0; part < pipeline; ++part) {
+      add_blocks({.index = part, .count = pipeline}, parts_[static_cast<std::size_t>(part)]);
     }
+    return;
+  }
+  for (int block = 0; block <= head_block(plan.model); ++block) {
     for (std::size_t position = 0; position < parts_.size(); ++position) {
       const Division division(plan.model, block, plan.layout.tensor, plan.training, static_cast<int>(position));
       for (const std::string& name : division.names()) {
@@ -36,13 +36,26 @@ Shards::Shards(const Plan& plan) : plan_(plan), parts_(static_cast<std::size_t>(
   }
 }
 
+void Shards::add_blocks(const VocabularyPart& of_vocabulary, std::map<std::string, Part>& parts) const {
+  for (int block = 0; block <= head_block(plan_.model); ++block) {
+    for (const Parameter& parameter : with_adapters(block_parameters(plan_.model, block), plan_.training.lora)) {
+      parts[parameter.name] = {.of = elements(parameter), .ranges = elements_of_part(parameter, of_vocabulary)};
+    }
+  }
+}
+
+std::size_t Shards::position_of(int rank) const {
+  const bool over_pipeline = plan_.layout.vocabulary_barriers > 0;
+  const MeshAxis axis = over_pipeline ? MeshAxis::pipeline : MeshAxis::tensor;
+  return static_cast<std::size_t>(coordinates(plan_.layout, rank).at(static_cast<std::size_t>(axis)));
+}
+
 std::string Shards::add(int rank, const NamedGradients& mine, Holds holds) {
-  const int position = coordinates(plan_.layout, rank).at(static_cast<std::size_t>(MeshAxis::tensor));
   const std::vector<int> group = shard_group(plan_.layout, rank);
   const bool all = holds == Holds::all || state_shards(plan_.layout) == 1;
   const std::size_t shards = all ? 1 : group.size();
   const std::size_t shard = all ? 0 : position_in(group, rank);
-  const std::map<std::string, Part>& parts = parts_[static_cast<std::size_t>(position)];
+  const std::map<std::string, Part>& parts = parts_[position_of(rank)];
   std::string different;
   for (const auto& [name, values] : mine) {
     const auto known = parts.find(name);

@@ -9,6 +9,7 @@
 #include "common/placement/placement.hpp"
 #include "common/plan/plan.hpp"
 #include "exec/stage/factory.hpp"
+#include "exec/stage/vocabulary/part_rows.hpp"
 
 namespace plumb::exec {
 
@@ -37,11 +38,15 @@ class Shards {
     std::vector<bool> there;
   };
 
+  void add_blocks(const VocabularyPart& of_vocabulary, std::map<std::string, Part>& parts) const;
+  [[nodiscard]] std::size_t position_of(int rank) const;
+
   // Elements of what `part` says, from `first` of them on; whether those that were there have the same bits.
   [[nodiscard]] static bool put(Whole& whole, const Part& part, std::size_t first, const std::vector<float>& values);
 
   const Plan& plan_;
-  std::vector<std::map<std::string, Part>> parts_;  // by position in the tensor group
+  // By position in the tensor group, or on the pipeline where that divides the vocabulary.
+  std::vector<std::map<std::string, Part>> parts_;
   std::map<std::string, Whole> found_;
 };
 

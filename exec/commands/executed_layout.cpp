@@ -157,6 +157,14 @@ void require_executed_grid(const Plan& plan, const SessionOptions& options) {
   }
 }
 
+void require_executed_vocabulary(const Plan& plan, const SessionOptions& options) {
+  const bool on_devices = options.device != "cpu" || options.transport == "nccl";
+  require_none(plan, std::array{Missing{plan.layout.vocabulary_barriers > 0 && on_devices,
+                                        "a vocabulary over the pipeline on a GPU or over NCCL",
+                                        "a layout without vocabulary, or run it with --device cpu and --transport "
+                                        "local or gloo"}});
+}
+
 }  // namespace
 
 void require_executed_layout(const Plan& plan, const SessionOptions& options) {
@@ -165,11 +173,7 @@ void require_executed_layout(const Plan& plan, const SessionOptions& options) {
                      "--device cpu, or plan with training: {offload: none}");
   }
   const Layout& layout = plan.layout;
-  if (layout.vocabulary_barriers > 0) {
-    throw InputError(plan.name,
-                     "its layout is " + describe(layout) + ": a vocabulary over the pipeline is not executed yet",
-                     "plumb simulates it; plan with a layout without vocabulary");
-  }
+  require_executed_vocabulary(plan, options);
   for (const MeshAxis axis : {MeshAxis::context, MeshAxis::expert}) {
     if (degree(layout, axis) == 1) continue;
     throw InputError(

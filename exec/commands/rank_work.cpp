@@ -157,6 +157,7 @@ RunOptions RankWork::run_options(Watchdog& watchdog, Device& device, const std::
   }
   run.memory.reset_peak = [&](int of_rank) { reset_peak(account(running, of_rank)); };
   run.memory.peak = [&](int of_rank) { return peak_bytes(account(running, of_rank)); };
+  run.memory.allocate = allocate_payload;
   run.memory.held = [&](int of_rank) { return held_bytes(account(running, of_rank)); };
   return run;
 }
@@ -303,7 +304,7 @@ SessionLogs RankWork::gathered(Transport& transport, ClockExchange& clocks, cons
   const auto of_weights = shards_weights(plans_.front().plan.layout) ? Shards::Holds::part : Shards::Holds::all;
   if (options_.check) {
     all.checked.gradients = gather(gradients(first), Shards::Holds::part);
-    if (plans_.front().plan.layout.tensor.degree > 1) {
+    if (divides_weights()) {
       all.checked.weights = gather(before, of_weights);
       all.checked.routing = gather(chosen_experts(first));
     }

@@ -78,8 +78,7 @@ class RankWork {
   [[nodiscard]] int account(std::size_t plan, int rank) const;
   [[nodiscard]] std::string data_digest() const;  // of the text that this rank reads
   void require_same_plans(Transport& transport) const;
-  // Whether a tensor group divides each weight.
-  [[nodiscard]] bool divides_weights() const { return plans_.front().plan.layout.tensor.degree > 1; }
+  [[nodiscard]] bool divides_weights() const { return divides_tensors(plans_.front().plan.layout); }
   using Stages = std::vector<std::unique_ptr<Stage>>;
   struct Ready;
   [[nodiscard]] Ready made_ready(Transport& transport, Device& device);

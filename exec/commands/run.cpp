@@ -162,7 +162,7 @@ std::string check_lines(const CheckResult& check, const Plan& plan) {
       "check: passed, error ratio at most {:.3f} ({}), mean {:.3f}\n"
       "  of a gradient: its error over that of one device in the same type, both against fp64; {} passes up to {}\n",
       check.worst_error_ratio, check.worst_tensor, check.mean_error_ratio,
-      plan.layout.tensor.degree > 1 ? "the mean" : "each", most_error_ratio);
+      divides_tensors(plan.layout) ? "the mean" : "each", most_error_ratio);
 }
 
 void print(const PlanRun& run, const SessionOptions& options) {

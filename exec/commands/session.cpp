@@ -230,7 +230,7 @@ LauncherEnd run_launcher(const std::vector<PreparedPlan>& plans, const SessionOp
 
 bool makes_collectives(const PreparedPlan& prepared) {
   const Layout& layout = prepared.plan.layout;
-  if (layout.tensor.degree > 1 || layout.data.degree > 1) return true;
+  if (divides_tensors(layout) || layout.data.degree > 1) return true;
   return std::ranges::any_of(prepared.lowered.actions, [](const std::vector<Action>& list) {
     return std::ranges::any_of(list, [](const Action& action) { return is_reduction(action.kind); });
   });

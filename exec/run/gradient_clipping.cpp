@@ -22,7 +22,7 @@ Stage* counted(const RankStages& stages, const Schedule& schedule, int stage) {
 }  // namespace
 
 void find_squares(const RankStages& stages, const Schedule& schedule) {
-  for (int stage = 0; stage < plumb::stages(schedule); ++stage) {
+  for (int stage = 0; stage < all_stages(schedule); ++stage) {
     if (Stage* const first = counted(stages, schedule, stage)) first->find_squares();
   }
 }
@@ -30,7 +30,7 @@ void find_squares(const RankStages& stages, const Schedule& schedule) {
 double clip_gradients(const RankStages& stages, const Schedule& schedule, double limit, Transport& world,
                       Clock::time_point deadline) {
   ExactSquares own;
-  for (int stage = 0; stage < plumb::stages(schedule); ++stage) {
+  for (int stage = 0; stage < all_stages(schedule); ++stage) {
     if (const Stage* const first = counted(stages, schedule, stage)) own.add(first->squares());
   }
   const std::vector<int> all = ranks_from(0, world.size());

@@ -14,6 +14,7 @@
 #include "common/plan/host_memory.hpp"
 #include "common/plan/timeline_head.hpp"
 #include "common/schedule/reductions.hpp"
+#include "common/schedule/vocabulary_parts.hpp"
 #include "common/schedule/weight_versions.hpp"
 #include "exec/transport/launch_plan/communicators.hpp"
 
@@ -37,12 +38,23 @@ class Together {
   // Of a collective: two ranks of a lane, all that train a stage on other data, or all.
   [[nodiscard]] LaneAction collective(const Event& event) const {
     if (event.action.kind == ActionKind::clip_gradients) return {0, {.kind = event.action.kind}};
+    if (joins_parts(event.action.kind)) {  // of which each rank names its own part
+      Action action = event.action;
+      action.stage = part_on(schedule_, action.stage, 0);
+      return in_lane(event.rank, action);
+    }
     if (is_of_data_ranks(schedule_, event.action))
       return {group(layout_, event.rank, MeshAxis::data).front(), event.action};
     return in_lane(event.rank, name_of_both(event.action));
   }
 
   [[nodiscard]] int pipeline_rank(int rank) const { return lane_of(layout_, rank).pipeline_rank; }
+
+  // Whether the rank's coming is one that it waits for: of a broadcast that of the rank that has it alone.
+  [[nodiscard]] bool is_waited_for(const Event& event) const {
+    return event.action.kind != ActionKind::broadcast ||
+           pipeline_rank(event.rank) == rank_beside_parts(schedule_, event.action.stage);
+  }
 
  private:
   const Layout& layout_;
@@ -155,18 +167,21 @@ void place_collectives(const Together& together, std::vector<Event>& events) {
     Seconds end;
     Seconds first;  // when its first bucket could start on all of them
   };
+  const auto is_one = [](const Event& event) {
+    return is_collective(event.action.kind) || joins_parts(event.action.kind);
+  };
   std::map<LaneAction, Interval> of_all;
   for (const Event& event : events) {
-    if (!is_collective(event.action.kind)) continue;
+    if (!is_one(event)) continue;
     Interval& interval = of_all[together.collective(event)];
-    interval.start = std::max(interval.start, event.start);
+    if (together.is_waited_for(event)) interval.start = std::max(interval.start, event.start);
     interval.end = std::max(interval.end, event.end);
     interval.first = std::max(interval.first, event.start - event.beside);
   }
   for (Event& event : events) {
-    if (!is_collective(event.action.kind)) continue;
+    if (!is_one(event)) continue;
     const Interval& interval = of_all.at(together.collective(event));
-    event.waited = interval.end - event.start;
+    event.waited = std::max(Seconds{0}, interval.end - event.start);
     event.start = interval.start;
     event.end = interval.end;
     event.beside = interval.start - interval.first;

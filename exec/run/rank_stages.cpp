@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "common/base/error.hpp"
+#include "common/schedule/vocabulary_parts.hpp"
 
 namespace plumb::exec {
 
@@ -14,7 +15,7 @@ Stage& RankStages::held(int stage) const {
 }
 
 Stage& RankStages::in(int replica, int stage) const {
-  const bool here = stage >= 0 && stage < stages(lowered_) && rank_in_replica(lowered_, replica, stage) == rank_;
+  const bool here = stage >= 0 && stage < all_stages(lowered_) && rank_in_replica(lowered_, replica, stage) == rank_;
   if (!here || !all_[stage_slot(lowered_, replica, stage)]) {
     throw RunError("", fmt::format("stage {} is not on this rank", stage));
   }
@@ -24,7 +25,9 @@ Stage& RankStages::in(int replica, int stage) const {
 double RankStages::loss() const {
   double sum = 0;
   for (int replica = 0; replica < replicas(lowered_); ++replica) {
-    const auto& last = all_[stage_slot(lowered_, replica, stages(lowered_) - 1)];
+    const bool parts = lowered_.vocabulary_barriers > 0;
+    const int makes_it = parts ? head_part(lowered_, rank_) : stages(lowered_) - 1;
+    const auto& last = all_[stage_slot(lowered_, replica, makes_it)];
     if (last) sum += last->loss();
   }
   return sum;

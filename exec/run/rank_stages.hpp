@@ -29,7 +29,7 @@ class RankStages {
   // Where this rank holds both copies of a tied table, no message is needed, only the sum, which both get.
   void add_tied_gradients(Stream& compute) const;
 
-  // Of the step that has ended, of those of the last stage that are here.
+  // Of the step that has ended, of those of the last stage that are here; all ranks of a divided vocabulary have it.
   [[nodiscard]] double loss() const;
 
   // What a STEP that has been made copied to its states on the host and back; nothing of other actions.

@@ -9,6 +9,7 @@
 
 #include "common/base/error.hpp"
 #include "common/schedule/reductions.hpp"
+#include "common/schedule/vocabulary_parts.hpp"
 #include "exec/device/host_device.hpp"
 #include "exec/device/torch_error.hpp"
 #include "exec/emulation/emulated_wire.hpp"
@@ -19,6 +20,7 @@
 #include "exec/run/gradient_sums.hpp"
 #include "exec/run/lane_transport.hpp"
 #include "exec/run/messages.hpp"
+#include "exec/run/part_exchanges.hpp"
 #include "exec/run/patience.hpp"
 #include "exec/run/ranges.hpp"
 #include "exec/run/rank_stages.hpp"
@@ -65,6 +67,10 @@ class RankRun {
         options_.memory.moved(data, transport_.world_rank(to_rank));
       };
     }
+    if (lowered.vocabulary_barriers > 0) {
+      exchanges_.emplace(plan, lowered, transport_, stage,
+                         options.memory.allocate ? options.memory.allocate : PartExchanges::Allocate(plain_memory));
+    }
     if (evicts(lowered)) evictions_.emplace(lowered, transport_, stage, moved_);
     if (evictions_ && asynchronous_) evictions_->on_device(device_.compute(), moments_);
   }
@@ -110,6 +116,7 @@ class RankRun {
     }
     announce_receives(lowered_, message_bytes_, asynchronous_ ? options_.arena : nullptr, transport_);
     if (evictions_) evictions_->begin_step(step_.events);
+    if (exchanges_) exchanges_->begin_step(step_.events);
     const Clock::time_point now = Clock::now();
     mark(now, waiting_time_);
     transport_.barrier(deadline(now, waiting_time_));
@@ -133,6 +140,7 @@ class RankRun {
     mark(Clock::now(), waiting_time_);
     values_.require_none();
     if (evictions_) evictions_->end_step();
+    if (exchanges_) exchanges_->end_step();
     for (const auto& stage : stages_.all())
       if (stage) stage->end_step();
     step_.loss = stages_.loss();
@@ -177,6 +185,7 @@ class RankRun {
 
   void perform(const Action& action) {
     if (evictions_) await_evictions(action);
+    if (exchanges_) await_exchanges(action);
     sums_.progress();
     const Clock::time_point start = Clock::now();
     mark(start, predicted(action));
@@ -185,6 +194,8 @@ class RankRun {
       receive(action, event, start);
     } else if (is_eviction(action.kind)) {
       evictions_->perform(event);
+    } else if (joins_parts(action.kind)) {
+      exchanges_->perform(event);
     } else {
       if (is_send(action.kind)) {
         send(action, event);
@@ -203,6 +214,7 @@ class RankRun {
     step_.events.push_back(event);
     if (options_.memory.held) step_.held.push_back(options_.memory.held(world_rank_));
     if (evictions_) evictions_->take_arrived();
+    if (exchanges_) exchanges_->progress();
   }
 
   void reduce(const Action& action, Event& event, Clock::time_point until) {
@@ -256,6 +268,18 @@ class RankRun {
     position_ = here;
   }
 
+  // What computes waits for what it needs of them, and what comes behind the step's computing for all.
+  void await_exchanges(const Action& action) {
+    exchanges_->progress();
+    const bool waits_for_all = !is_compute(action.kind) && !joins_parts(action.kind) && !is_send(action.kind) &&
+                               !is_receive(action.kind);
+    if (!waits_for_all && !exchanges_->gives_input(action)) return;
+    const Clock::time_point now = Clock::now();
+    mark(now, waiting_time_);
+    waits_for_all ? exchanges_->finish(deadline(now, waiting_time_))
+                  : exchanges_->await(action, deadline(now, waiting_time_));
+  }
+
   void compute(const Action& action) {
     Payload input = input_of(action);
     if (asynchronous_) {
@@ -298,8 +322,9 @@ class RankRun {
 
   // Value for the action's stage: none at the ends of the pipeline.
   Payload input_of(const Action& action) {
+    if (exchanges_ && exchanges_->gives_input(action)) return exchanges_->take(action);
     const std::optional<Channel> channel = channel_of(action);
-    if (!channel) return {};
+    if (!channel || is_part(lowered_, action.stage)) return {};
     const int producer = producer_stage(action);
     if (producer < 0 || producer == stages(lowered_)) return {};
     return values_.take({*channel, action.stage, action.microbatch});
@@ -307,8 +332,9 @@ class RankRun {
 
   // The value's consumer is a stage of this rank, or SEND takes it from here.
   void hand_on(const Action& action, Payload payload) {
+    if (exchanges_ && exchanges_->takes_result(action)) return exchanges_->put(action, std::move(payload));
     const std::optional<Channel> channel = channel_of(action);
-    if (!channel) return;
+    if (!channel || is_part(lowered_, action.stage)) return;
     const int consumer = consumer_stage(action);
     if (consumer < 0 || consumer == stages(lowered_)) return;
     values_.put({*channel, consumer, action.microbatch}, std::move(payload));
@@ -326,6 +352,7 @@ class RankRun {
   void receive(const Action& action, Event& event, Clock::time_point start) {
     const PeerChannel queue = peer_channel_of(lowered_, action);
     if (asynchronous_) here().begin = device_.compute().record();  // from here on it had nothing else to do
+    if (exchanges_) exchanges_->progress_until_message(queue.peer, queue.channel, deadline(start, waiting_time_));
     Received received = transport_.receive(queue.peer, queue.channel, deadline(start, waiting_time_));
     if (moved_ && received.payload.data != nullptr) moved_(received.payload.data, rank_);
     event.peer = queue.peer;
@@ -386,7 +413,8 @@ class RankRun {
   StepMoments moments_;  // on an asynchronous device
   BoundaryValues values_;
   GradientSums sums_;
-  std::optional<Evictions> evictions_;  // if there are any
+  std::optional<Evictions> evictions_;      // if there are any
+  std::optional<PartExchanges> exchanges_;  // of a divided vocabulary
 };
 
 }  // namespace

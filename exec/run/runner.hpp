@@ -23,6 +23,7 @@ struct MemoryHooks {
   std::function<void(int rank)> reset_peak;
   std::function<Bytes(int rank)> peak;
   std::function<Bytes(int rank)> held = {};  // now
+  std::function<Payload(std::size_t bytes)> allocate = {};  // that counts as the rank's of the calling thread
 };
 
 struct RunOptions {

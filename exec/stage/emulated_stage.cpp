@@ -12,6 +12,7 @@
 #include "common/layout/lane.hpp"
 #include "common/plan/plan_costs.hpp"
 #include "common/schedule/slices.hpp"
+#include "common/schedule/vocabulary_parts.hpp"
 #include "exec/emulation/emulated_group.hpp"
 #include "exec/emulation/polled_sleep.hpp"
 
@@ -39,10 +40,19 @@ const char* text(Progress progress) {
   return "";
 }
 
+// What actions of a stage read and make besides numbers of tokens and a loss: hidden states, or their gradient.
+struct Ends {
+  bool reads = true;           // F its input,
+  bool makes = true;           // and its output;
+  bool reads_gradient = true;  // I or B that of the output,
+  bool makes_gradient = true;  // and that of the input
+  std::size_t statistics = 0;  // bytes, that F of a head's part makes instead
+  bool makes_summand = false;  // of these, when they are joined: with one barrier
+};
+
 struct Shape {
   int stage = 0;
-  bool first = false;
-  bool last = false;
+  Ends ends = {};
   bool recomputed = false;
   std::vector<Bytes> boundary_bytes = {};  // of each slice, or of all
   std::size_t tied_values = 0;
@@ -113,8 +123,9 @@ class EmulatedStage : public Stage {
   Payload forward(int microbatch, Payload input) override {
     const Clock::time_point begin = Clock::now();
     advance(microbatch, Progress::none, shape_.recomputed ? Progress::input_kept : Progress::activations_kept);
-    require_size(input, microbatch, !shape_.first);
-    Payload output = boundary(microbatch, !shape_.last);
+    require_size(input, microbatch, shape_.ends.reads);
+    const std::size_t statistics = shape_.ends.statistics;
+    Payload output = statistics > 0 ? plain_memory(statistics) : boundary(microbatch, shape_.ends.makes);
     pass(begin, ActionKind::forward, times(microbatch).forward,
          forward_shares_.at(static_cast<std::size_t>(microbatch)));
     return output;
@@ -129,8 +140,8 @@ class EmulatedStage : public Stage {
   Payload input_gradient(int microbatch, Payload output_gradient) override {
     const Clock::time_point begin = Clock::now();
     advance(microbatch, Progress::activations_kept, Progress::weight_work_kept);
-    require_size(output_gradient, microbatch, !shape_.last);
-    Payload gradient = boundary(microbatch, !shape_.first);
+    require_size(output_gradient, microbatch, shape_.ends.reads_gradient);
+    Payload gradient = boundary(microbatch, shape_.ends.makes_gradient);
     pass(begin, ActionKind::input_gradient, times(microbatch).input_gradient,
          backward_shares_.at(static_cast<std::size_t>(microbatch)));
     return gradient;
@@ -141,11 +152,16 @@ class EmulatedStage : public Stage {
     const double share = backward_shares_.at(static_cast<std::size_t>(microbatch));
     const Clock::time_point begin = Clock::now();
     advance(microbatch, Progress::activations_kept, Progress::done);
-    require_size(output_gradient, microbatch, !shape_.last);
-    Payload gradient = boundary(microbatch, !shape_.first);
+    require_size(output_gradient, microbatch, shape_.ends.reads_gradient);
+    Payload gradient = boundary(microbatch, shape_.ends.makes_gradient);
     const ActionTimes own = times(microbatch);
     pass(begin, ActionKind::backward, backward_time(own), share);
     return gradient;
+  }
+
+  // Predictions have what the summand takes in the time of its sum.
+  Payload join_statistics(int microbatch, std::span<const Payload> /*of_parts*/) override {
+    return boundary(microbatch, shape_.ends.makes_summand);
   }
 
   Parcel evict(int microbatch) override {
@@ -272,6 +288,27 @@ class EmulatedStage : public Stage {
   std::function<void(DeviceFloats)> complete_;
 };
 
+Ends ends_of(const Plan& plan, int stage) {
+  const bool first = stage == 0;
+  const bool last = stage + 1 == stages(plan.schedule);
+  const int barriers = plan.schedule.vocabulary_barriers;
+  switch (sort_of_stage(plan.schedule, stage)) {
+    case StageSort::head:
+      return {.reads = true,
+              .makes = false,
+              .reads_gradient = false,
+              .makes_gradient = barriers == 2,
+              .statistics = static_cast<std::size_t>(plan.costs.vocabulary.statistics.bytes.value),
+              .makes_summand = barriers == 1};
+    case StageSort::embedding:
+      return {.reads = false, .makes = true, .reads_gradient = true, .makes_gradient = false};
+    case StageSort::layers:
+      break;
+  }
+  if (barriers > 0) return {};
+  return {.reads = !first, .makes = !last, .reads_gradient = !last, .makes_gradient = !first};
+}
+
 // As the schedule's graph has it.
 void set_shares(const Plan& plan, const OverlappedPair& pair, EmulatedStage& stage, const Action& action) {
   const auto time = [&](const Action& of) {
@@ -298,7 +335,7 @@ std::vector<std::unique_ptr<Stage>> make_emulated_stages(const Plan& plan, int r
   const bool beside = plan.layout.data.degree > 1 && plan.software.data_overlap;
   const auto gradients = beside ? gradients_in_backward(plan) : std::vector<std::vector<BlockGradients>>();
   const Bytes bucket = bucket_bytes(plan.software, static_cast<int>(shard_group(plan.layout, rank).size()));
-  const int count = stages(schedule);
+  const int count = all_stages(schedule);
   const std::vector<bool> recomputed = recomputed_stages(schedule);
   const std::shared_ptr<GroupParts> parts = group_parts(plan, rank, emulation);
   std::vector<std::unique_ptr<Stage>> made(stage_slot(schedule, replicas(schedule), 0));
@@ -306,12 +343,11 @@ std::vector<std::unique_ptr<Stage>> make_emulated_stages(const Plan& plan, int r
     for (int stage = 0; stage < count; ++stage) {
       if (rank_in_replica(schedule, replica, stage) != place) continue;
       const auto index = static_cast<std::size_t>(stage);
-      const bool end = stage == 0 || stage == count - 1;
+      const bool end = stage == 0 || stage == stages(schedule) - 1;
       const ComputeCost& cost = plan.costs.stages[index];
       const Shape shape{
           .stage = stage,
-          .first = stage == 0,
-          .last = stage == count - 1,
+          .ends = ends_of(plan, stage),
           .recomputed = recomputed[index],
           .boundary_bytes = message_bytes(plan.costs),
           .tied_values = end ? values_of(plan.costs.tied_bytes) : 0,

@@ -7,10 +7,12 @@
 #include <c10/core/GradMode.h>
 
 #include <mutex>
+#include <optional>
 
 #include "common/base/error.hpp"
 #include "common/layout/lane.hpp"
 #include "common/plan/data_parallel.hpp"
+#include "common/schedule/vocabulary_parts.hpp"
 #include "exec/data/data.hpp"
 #include "exec/device/blas.hpp"
 #include "exec/host/memory.hpp"
@@ -20,6 +22,7 @@
 #include "exec/stage/supported.hpp"
 #include "exec/stage/tensor/stream_tensor_group.hpp"
 #include "exec/stage/torch_stage.hpp"
+#include "exec/stage/vocabulary/head_part.hpp"
 
 namespace plumb::exec {
 std::shared_ptr<const Corpus> corpus_of(const Plan& plan, const StageOptions& options) {
@@ -109,6 +112,16 @@ std::shared_ptr<ShardGroup> sharding_group(const Plan& plan, int rank, const Sta
 
 }  // namespace
 
+namespace {
+
+TorchStage& torch_stage(Stage& stage) {
+  auto* const found = dynamic_cast<TorchStage*>(&stage);
+  if (found == nullptr) throw RunError("stage", "has no weights");
+  return *found;
+}
+
+}  // namespace
+
 std::vector<std::unique_ptr<Stage>> make_stages(const Plan& plan, int rank, const StageOptions& options) {
   const std::shared_ptr<const Corpus> corpus = corpus_of(plan, options);
   const Schedule& schedule = plan.schedule;
@@ -116,9 +129,10 @@ std::vector<std::unique_ptr<Stage>> make_stages(const Plan& plan, int rank, cons
   const TensorGroupPtr group = tensor_group(plan, rank, options);
   const std::shared_ptr<ShardGroup> shards = sharding_group(plan, rank, options);
   const auto part = position_in(shard_group(plan.layout, rank), rank);
+  std::optional<TorchStageSettings> of_head;  // of a divided vocabulary, which may need the embedding's table
   std::vector<std::unique_ptr<Stage>> made(stage_slot(schedule, replicas(schedule), 0));
   for (int replica = 0; replica < replicas(schedule); ++replica) {
-    for (int stage = 0; stage < stages(schedule); ++stage) {
+    for (int stage = 0; stage < all_stages(schedule); ++stage) {
       if (rank_in_replica(schedule, replica, stage) != place) continue;
       TorchStageSettings settings = stage_settings(plan, stage, c10::Device(options.device));
       settings.share.index = data_replica(plan.layout, rank);
@@ -127,9 +141,19 @@ std::vector<std::unique_ptr<Stage>> make_stages(const Plan& plan, int rank, cons
       settings.group = group;
       settings.logs_routing = options.logs_routing;
       settings.weights = options.weights;
+      if (sort_of_stage(schedule, stage) == StageSort::head) {
+        of_head = std::move(settings);
+        continue;
+      }
       made[stage_slot(schedule, replica, stage)] = std::make_unique<TorchStage>(std::move(settings), corpus);
     }
   }
+  if (!of_head) return made;
+  const WeightPtr table = of_head->has_table_of_embedding
+                              ? torch_stage(*made[stage_slot(schedule, 0, embedding_part(schedule, place))]).weights().front()
+                              : WeightPtr();
+  const auto slot = stage_slot(schedule, 0, head_part(schedule, place));
+  made[slot] = std::make_unique<HeadPart>(std::move(*of_head), corpus, schedule.vocabulary_barriers, table);
   return made;
 }
 
@@ -145,9 +169,7 @@ void put(NamedGradients& named, const std::string& name, const at::Tensor& value
 std::vector<TorchStage*> torch_stages(const std::vector<std::unique_ptr<Stage>>& stages) {
   std::vector<TorchStage*> found;
   for (const auto& stage : stages) {
-    if (!stage) continue;
-    found.push_back(dynamic_cast<TorchStage*>(stage.get()));
-    if (found.back() == nullptr) throw RunError("stage", "has no weights");
+    if (stage) found.push_back(&torch_stage(*stage));
   }
   return found;
 }

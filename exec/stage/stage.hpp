@@ -73,6 +73,13 @@ class Stage {
   // W: adds this microbatch's weight gradients to the fp32 main gradients.
   virtual void weight_gradient(int microbatch) = 0;
 
+  // Of a part of a divided head (common/schedule/vocabulary_parts.hpp), whose F gives the statistics of its own rows,
+  // when those of all parts are there, in the order of the ranks: with one barrier between I and W, and then its result
+  // is this part's summand of the gradient of the last stage's output; with two between F and B, whose result that is.
+  [[nodiscard]] virtual Payload join_statistics(int /*microbatch*/, std::span<const Payload> /*of_parts*/) {
+    return {};
+  }
+
   // B: I and W in one action, in any order that gives the same.
   [[nodiscard]] virtual Payload backward(int microbatch, Payload output_gradient) {
     Payload gradient = input_gradient(microbatch, std::move(output_gradient));

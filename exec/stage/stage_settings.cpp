@@ -1,6 +1,8 @@
 #include "exec/stage/stage_settings.hpp"
 
 #include "common/base/error.hpp"
+#include "common/model/divided_vocabulary.hpp"
+#include "common/schedule/vocabulary_parts.hpp"
 #include "common/schedule/weight_versions.hpp"
 #include "common/split/gathered_units.hpp"
 
@@ -23,6 +25,33 @@ Numerics numerics_of(ElementType precision, c10::Device device) {
 
 namespace {
 
+// Of a divided vocabulary, what of the model this stage has.
+Model model_of_stage(const Plan& plan, int stage) {
+  if (plan.schedule.vocabulary_barriers == 0) return plan.model;
+  if (!is_part(plan.schedule, stage)) return without_vocabulary(plan.model);
+  Model part = plan.model;
+  part.part = ModelPart::vocabulary;
+  return part;
+}
+
+BlockRange blocks_of(const Plan& plan, int stage) {
+  const int head = head_block(plan.model);
+  switch (sort_of_stage(plan.schedule, stage)) {
+    case StageSort::head:
+      return {.first = head, .last = head + 1};
+    case StageSort::embedding:
+      return {.first = 0, .last = 1};
+    case StageSort::layers:
+      break;
+  }
+  return blocks_of_stage(plan.split, stage);
+}
+
+VocabularyPart part_of_stage(const Schedule& schedule, int stage) {
+  if (!is_part(schedule, stage)) return {};
+  return {.index = rank_in_replica(schedule, 0, stage), .count = schedule.ranks};
+}
+
 std::vector<std::int32_t> versions_of_stage(const Schedule& schedule, int stage) {
   if (schedule.update_every == 0) return {};
   const std::vector<std::int32_t> all = weight_versions(schedule);
@@ -33,9 +62,10 @@ std::vector<std::int32_t> versions_of_stage(const Schedule& schedule, int stage)
 }  // namespace
 
 TorchStageSettings stage_settings(const Plan& plan, int stage, c10::Device device) {
-  return {.model = plan.model,
+  const BlockRange blocks = blocks_of(plan, stage);
+  return {.model = model_of_stage(plan, stage),
           .training = plan.training,
-          .blocks = blocks_of_stage(plan.split, stage),
+          .blocks = blocks,
           .stage = stage,
           .microbatches = plan.schedule.microbatches,
           .slices = plan.schedule.slices,
@@ -50,8 +80,10 @@ TorchStageSettings stage_settings(const Plan& plan, int stage, c10::Device devic
           .sharding = {.weights = shards_weights(plan.layout),
                        .by_block = gathers_in_actions(plan.layout),
                        .gradients = reduces_in_actions(plan.layout),
-                       .units = unit_sizes(blocks_of_stage(plan.split, stage), head_block(plan.model),
-                                           plan.layout.data.layers_per_unit)}};
+                       .units = unit_sizes(blocks, head_block(plan.model), plan.layout.data.layers_per_unit)},
+          .part = part_of_stage(plan.schedule, stage),
+          .has_table_of_embedding =
+              plan.model.tied_embeddings && sort_of_stage(plan.schedule, stage) == StageSort::head};
 }
 
 TorchStageSettings whole_model_settings(const Plan& plan, const Numerics& numerics) {

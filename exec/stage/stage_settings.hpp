@@ -10,6 +10,7 @@
 #include "exec/stage/primitives/weight_optimizer.hpp"
 #include "exec/stage/primitives/weights.hpp"
 #include "exec/stage/tensor/tensor_group.hpp"
+#include "exec/stage/vocabulary/part_rows.hpp"
 
 namespace plumb::exec {
 
@@ -26,7 +27,7 @@ struct DataSharding {
 };
 
 struct TorchStageSettings {
-  Model model;
+  Model model;  // of a divided vocabulary with the part of it (ModelPart) that the stage has, and all rows
   Training training;
   BlockRange blocks;
   int stage = 0;         // for errors
@@ -44,6 +45,8 @@ struct TorchStageSettings {
   bool logs_routing = false;  // of its experts, of the step that ended last
   TensorGroupPtr group = {};  // the ranks that share out each block; null: this one has all of it
   std::shared_ptr<const PretrainedWeights> weights = {};  // to begin with; null: drawn from the seed
+  VocabularyPart part = {};                               // of a stage that is a part of a divided vocabulary
+  bool has_table_of_embedding = false;                    // a head's part reads its rank's part of a tied table
 };
 
 [[nodiscard]] Numerics numerics_of(ElementType precision, c10::Device device = at::kCPU);

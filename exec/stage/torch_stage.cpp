@@ -23,8 +23,9 @@ TorchStage::TorchStage(TorchStageSettings settings, std::shared_ptr<const Corpus
       corpus_(std::move(corpus)) {
   if (settings_.logs_routing) routing_ = &own_routing_;
   for (int block = settings_.blocks.first; block < settings_.blocks.last; ++block) {
-    blocks_.push_back(std::make_unique<Block>(settings_.model, block, settings_.training, settings_.numerics,
-                                              BlockSources{.group = settings_.group, .weights = settings_.weights}));
+    blocks_.push_back(std::make_unique<Block>(
+        settings_.model, block, settings_.training, settings_.numerics,
+        BlockSources{.group = settings_.group, .weights = settings_.weights, .part = settings_.part}));
     add_weights_of_last_block();
   }
   trained_ = trained(weights_);
@@ -43,6 +44,11 @@ void TorchStage::add_weights_of_last_block() {
     if (tied && is_head && weight->name == "embedding.weight") {
       tied_head_ = weight;
       if (tied_embedding_) continue;  // one table, two gradients
+    }
+    if (settings_.has_table_of_embedding && weight->name == "embedding.weight") {  // the copy goes
+      weight->value.reset();
+      weight->gradient.reset();
+      continue;
     }
     weights_.push_back(weight);
     std::vector<int> summands = block.summands(*weight);
@@ -76,8 +82,8 @@ void TorchStage::put_batch_on_device() {
   if (device.is_cpu()) return;
   made_losses_.resize(static_cast<std::size_t>(settings_.microbatches));
   for (int microbatch = 0; microbatch < settings_.microbatches; ++microbatch) {
-    if (is_first()) inputs_.emplace(microbatch, inputs_of(microbatch).to(device));
-    if (is_last()) targets_.emplace(microbatch, targets_of(microbatch).to(device));
+    if (reads_tokens()) inputs_.emplace(microbatch, inputs_of(microbatch).to(device));
+    if (makes_loss()) targets_.emplace(microbatch, targets_of(microbatch).to(device));
   }
 }
 
@@ -203,7 +209,7 @@ at::Tensor TorchStage::run_blocks(int microbatch, at::Tensor input, bool keep, b
             .routing = routing_,
             .lists_kept = settings_.evicts || settings_.training.offload.activations,
             .slice = slice_of(microbatch)};
-  if (is_last()) pass.targets = targets_of(microbatch);
+  if (makes_loss()) pass.targets = targets_of(microbatch);
   on_host_.begin();
   BlockGathers weights = gathers(Way::down, first);
   for (const auto& block : blocks_) {
@@ -218,13 +224,13 @@ at::Tensor TorchStage::run_blocks(int microbatch, at::Tensor input, bool keep, b
 }
 
 Payload TorchStage::forward(int microbatch, Payload input) {
-  at::Tensor x = is_first() ? inputs_of(microbatch) : received(std::move(input), microbatch, "activations");
+  at::Tensor x = reads_tokens() ? inputs_of(microbatch) : received(std::move(input), microbatch, "activations");
   if (settings_.recomputed) {
     kept_inputs_[microbatch] = x;
   }
   use_version_of(microbatch);
   at::Tensor y = run_blocks(microbatch, std::move(x), !settings_.recomputed, true);
-  if (!is_last()) {
+  if (!makes_loss()) {
     return to_payload(y.contiguous());
   }
   const auto index = static_cast<std::size_t>(microbatch);
@@ -260,9 +266,8 @@ Payload TorchStage::go_back(int microbatch, Payload output_gradient, bool with_w
                    "I or B of microbatch " + std::to_string(microbatch) + " between its EVICT and its LOAD");
   }
   const auto of_loss = at::TensorOptions().dtype(settings_.numerics.gradient).device(settings_.numerics.device);
-  const double share = loss_share(microbatch) / (microbatches_of_update(microbatch) * settings_.share.count);
-  at::Tensor gradient = is_last() ? at::full({}, share * share_of_sequences(), of_loss)
-                                  : received(std::move(output_gradient), microbatch, "output gradients");
+  at::Tensor gradient = makes_loss() ? at::full({}, share_of_update(microbatch) * share_of_sequences(), of_loss)
+                                     : received(std::move(output_gradient), microbatch, "output gradients");
   use_version_of(microbatch);
   on_host_.begin();
   BlockGathers weights = gathers(Way::up, false);
@@ -283,7 +288,7 @@ Payload TorchStage::go_back(int microbatch, Payload output_gradient, bool with_w
     const auto used = versions_.find(version);
     if (--used->second.uses_left == 0 && version != newest_) versions_.erase(used);
   }
-  if (is_first()) return {};
+  if (reads_tokens()) return {};
   // Nothing before is trained (LoRA): the message that the schedule has is sent all the same.
   if (!gradient.defined()) gradient = at::zeros(boundary_shape(microbatch), boundary_options());
   return to_payload(std::move(gradient));
@@ -318,6 +323,10 @@ void TorchStage::load(int microbatch, Parcel parcel) {
 
 // The loss is the mean over the microbatches whose gradients one optimizer step applies, here and in the other shares
 // of the batch.
+double TorchStage::share_of_update(int microbatch) const {
+  return loss_share(microbatch) / (microbatches_of_update(microbatch) * settings_.share.count);
+}
+
 int TorchStage::microbatches_of_update(int microbatch) const {
   const int every = settings_.update_every;
   if (every == 0) return settings_.microbatches;

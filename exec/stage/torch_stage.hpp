@@ -23,7 +23,11 @@
 namespace plumb::exec {
 
 // On a device that is not the host (`numerics.device`) all it puts there goes to the thread's current stream.
-class TorchStage final : public Stage {
+//
+// Of a model whose vocabulary is divided over the pipeline (`model.part`) the first and the last of the stages that
+// follow one another read and make hidden states at both ends; a part of the embedding is a stage of that block alone.
+// That of the head is a HeadPart (exec/stage/vocabulary/head_part.hpp).
+class TorchStage : public Stage {
  public:
   TorchStage(TorchStageSettings settings, std::shared_ptr<const Corpus> corpus);
 
@@ -70,9 +74,20 @@ class TorchStage final : public Stage {
   [[nodiscard]] const RoutingLog* routing() const { return routing_; }
   [[nodiscard]] const TorchStageSettings& settings() const { return settings_; }
 
+ protected:
+  // Hidden states, or their gradient, as another stage has made them: throws RunError for other bytes than their shape
+  // has.
+  [[nodiscard]] at::Tensor received(Payload payload, int microbatch, const std::string& what) const;
+  [[nodiscard]] at::Tensor targets_of(int microbatch) const;
+  // What the mean loss of a microbatch counts in the gradients of its update.
+  [[nodiscard]] double share_of_update(int microbatch) const;
+  void set_loss(int microbatch, double loss) { losses_.at(static_cast<std::size_t>(microbatch)) = loss; }
+
  private:
   [[nodiscard]] bool is_first() const { return settings_.blocks.first == 0; }
   [[nodiscard]] bool is_last() const;
+  [[nodiscard]] bool reads_tokens() const { return is_first() && settings_.model.part != ModelPart::without_vocabulary; }
+  [[nodiscard]] bool makes_loss() const { return is_last() && settings_.model.part != ModelPart::without_vocabulary; }
   void add_weights_of_last_block();
   void share_out(const Block& block);
   void share_table();
@@ -86,7 +101,6 @@ class TorchStage final : public Stage {
   [[nodiscard]] Payload go_back(int microbatch, Payload output_gradient, bool with_weights);
   [[nodiscard]] std::vector<std::int64_t> boundary_shape(int microbatch) const;
   [[nodiscard]] at::TensorOptions boundary_options() const;
-  [[nodiscard]] at::Tensor received(Payload payload, int microbatch, const std::string& what) const;
   [[nodiscard]] int microbatches_of_update(int microbatch) const;
   void use_version_of(int microbatch);
   void use_version(std::int32_t version);
@@ -96,7 +110,6 @@ class TorchStage final : public Stage {
   [[nodiscard]] bool completes_later(const WeightPtr& weight) const;
   void put_batch_on_device();
   [[nodiscard]] at::Tensor inputs_of(int microbatch) const;
-  [[nodiscard]] at::Tensor targets_of(int microbatch) const;
   [[nodiscard]] Slice slice_of(int microbatch) const;
   [[nodiscard]] TokenRange tokens_of(int microbatch) const;
   [[nodiscard]] IndexRange own_sequences(const Block& reader) const;

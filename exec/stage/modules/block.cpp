@@ -19,15 +19,28 @@ namespace plumb::exec {
 namespace {
 
 // With the layers of the model as they are, and its vocabulary as this rank has it.
-Model local_model(Model model, const Divided* divided, bool is_layer) {
+Model local_model(Model model, const Divided* divided, const VocabularyPart& part, bool is_layer) {
   if (divided != nullptr && !is_layer) model.vocabulary = divided->of.vocabulary();
+  model.vocabulary /= part.count;
   return model;
 }
 
+Module make_end(const ModuleContext& context, int block, const VocabularyPart& part) {
+  switch (context.model.part) {
+    case ModelPart::whole:
+      break;
+    case ModelPart::without_vocabulary:
+      return block == 0 ? make_positions(context) : make_last_norm(context);
+    case ModelPart::vocabulary:
+      return block == 0 ? make_embedding_part(context, part.index) : make_head_part(context);
+  }
+  return block == 0 ? make_embedding(context) : make_head(context);
+}
+
 Module make_module(const Model& whole, int block, const Training& training, WeightStore& store,
-                   const Numerics& numerics, const Divided* divided) {
+                   const Numerics& numerics, const Divided* divided, const VocabularyPart& part) {
   const bool is_layer = block > 0 && block < head_block(whole);
-  const Model model = local_model(whole, divided, is_layer);
+  const Model model = local_model(whole, divided, part, is_layer);
   ReadersInPieces in_pieces;
   const ModuleContext context{.model = model,
                               .weights = store,
@@ -43,7 +56,7 @@ Module make_module(const Model& whole, int block, const Training& training, Weig
     const Layer& all = model.layers[static_cast<std::size_t>(block - 1)];
     return divided == nullptr ? all : divided->of.local(all);
   };
-  Module module = block == 0 ? make_embedding(context) : is_layer ? make_layer(context, layer()) : make_head(context);
+  Module module = is_layer ? make_layer(context, layer()) : make_end(context, block, part);
   store.require_all_taken();
   return module;
 }
@@ -69,15 +82,33 @@ std::unique_ptr<Divided> divided_block(const Model& model, int block, const Trai
   return divided;
 }
 
+// Which part of a parameter a rank has.
+class LocalShapes {
+ public:
+  LocalShapes(const Divided* divided, const VocabularyPart& part) : divided_(divided), part_(part) {}
+
+  [[nodiscard]] bool is_whole() const { return divided_ == nullptr && part_.count == 1; }
+  [[nodiscard]] std::vector<std::int64_t> shape(const Parameter& whole) const {
+    return divided_ == nullptr ? shape_of_part(whole, part_) : divided_->of.local_shape(whole);
+  }
+  [[nodiscard]] IndexRanges owned(const Parameter& whole) const {
+    return divided_ == nullptr ? elements_of_part(whole, part_) : divided_->of.owned(whole.name);
+  }
+
+ private:
+  const Divided* divided_;
+  VocabularyPart part_;
+};
+
 // Weights are drawn whole, so that the model is the same however it is divided.
-Cut cut_of(const Divided* divided) {
-  if (divided == nullptr) return {};
-  return [divided](const Parameter& parameter, const at::Tensor& whole) {
-    at::Tensor part = at::empty(divided->of.local_shape(parameter), whole.options());
+Cut cut_of(const LocalShapes& local) {
+  if (local.is_whole()) return {};
+  return [local](const Parameter& parameter, const at::Tensor& whole) {
+    at::Tensor part = at::empty(local.shape(parameter), whole.options());
     const at::Tensor to = part.view({-1});
     const at::Tensor from = whole.reshape({-1});
     std::int64_t at = 0;
-    for (const IndexRange& range : divided->of.owned(parameter.name)) {
+    for (const IndexRange& range : local.owned(parameter)) {
       const std::int64_t count = range.end - range.begin;
       to.narrow(0, at, count).copy_(from.narrow(0, range.begin, count));
       at += count;
@@ -87,16 +118,12 @@ Cut cut_of(const Divided* divided) {
 }
 
 // Of a file each rank reads its own part. Adapters are drawn: a checkpoint has none.
-GivenValues given_of(const Divided* divided, const std::shared_ptr<const PretrainedWeights>& weights) {
+GivenValues given_of(const LocalShapes& local, const std::shared_ptr<const PretrainedWeights>& weights) {
   if (!weights) return {};
-  return [divided, weights](const Parameter& parameter) -> at::Tensor {
+  return [local, weights](const Parameter& parameter) -> at::Tensor {
     if (is_adapter(parameter.name)) return {};
-    const std::vector<std::int64_t> shape = divided == nullptr ? parameter.shape : divided->of.local_shape(parameter);
-    const std::vector<IndexRange> ranges = divided == nullptr
-                                               ? std::vector<IndexRange>{{.begin = 0, .end = elements(parameter)}}
-                                               : divided->of.owned(parameter.name);
-    at::Tensor part = at::empty(shape, at::kFloat);
-    weights->read(parameter, ranges, {part.mutable_data_ptr<float>(), static_cast<std::size_t>(part.numel())});
+    at::Tensor part = at::empty(local.shape(parameter), at::kFloat);
+    weights->read(parameter, local.owned(parameter), {part.mutable_data_ptr<float>(), static_cast<std::size_t>(part.numel())});
     return part;
   };
 }
@@ -116,12 +143,21 @@ Carried leaves(const Carried& carried, bool graph_needs_them) {
 Block::Block(const Model& model, int block, const Training& training, const Numerics& numerics,
              const BlockSources& sources)
     : divided_(divided_block(model, block, training, sources.group)),
+      part_(sources.part),
       store_(with_adapters(block_parameters(model, block), training.lora), training.seed, numerics,
-             cut_of(divided_.get()), given_of(divided_.get(), sources.weights)),
-      module_(make_module(model, block, training, store_, numerics, divided_.get())),
-      has_input_gradient_(gradient_goes_below(model, training.lora, static_cast<std::size_t>(block))),
+             cut_of({divided_.get(), part_}), given_of({divided_.get(), part_}, sources.weights)),
+      module_(make_module(model, block, training, store_, numerics, divided_.get(), part_)),
+      has_input_gradient_(gradient_goes_below(model, training.lora, static_cast<std::size_t>(block)) ||
+                          (block == 0 && model.part == ModelPart::without_vocabulary)),
       has_backward_(has_input_gradient_ ||
                     std::ranges::any_of(store_.all(), [](const WeightPtr& weight) { return weight->is_trained(); })) {}
+
+IndexRanges Block::owned(const Weight& weight) const {
+  if (divided_) return divided_->of.owned(weight.name);
+  const std::int64_t held = weight.elements();
+  const std::int64_t first = has_rows_of_vocabulary(weight.name) ? part_.index * held : 0;
+  return {{first, first + held}};
+}
 
 at::Tensor Block::run(const at::Tensor& input, const Pass& pass) {
   begin(Phase::forward, pass.microbatch);

@@ -13,6 +13,7 @@
 #include "exec/stage/modules/kept_tensors.hpp"
 #include "exec/stage/modules/module.hpp"
 #include "exec/stage/primitives/block_parameters.hpp"
+#include "exec/stage/vocabulary/part_rows.hpp"
 
 namespace plumb::exec {
 
@@ -22,6 +23,7 @@ class PretrainedWeights;  // exec/data/pretrained_weights.hpp
 struct BlockSources {
   TensorGroupPtr group = {};                              // null: the block is whole
   std::shared_ptr<const PretrainedWeights> weights = {};  // to begin with; null: drawn from the seed
+  VocabularyPart part = {};                               // of an embedding or a head that is a part of the vocabulary
 };
 
 // Every block is an autograd graph of its own, so that a stage is exactly the sequence of its blocks: the same bits and
@@ -55,9 +57,7 @@ class Block {
     return divided_ ? divided_->of.summands(weight.name) : std::vector<int>{};
   }
   // Which elements of the whole weight this rank holds.
-  [[nodiscard]] IndexRanges owned(const Weight& weight) const {
-    return divided_ ? divided_->of.owned(weight.name) : IndexRanges{{0, weight.elements()}};
-  }
+  [[nodiscard]] IndexRanges owned(const Weight& weight) const;
 
  private:
   struct Graph {
@@ -76,6 +76,7 @@ class Block {
   [[nodiscard]] Carried take_carried(int microbatch, const Slice& slice);
 
   std::unique_ptr<Divided> divided_;  // null: it is whole
+  VocabularyPart part_;
   WeightStore store_;
   Module module_;
   bool has_input_gradient_;

@@ -61,7 +61,7 @@ inline TrainingRun train(const Plan& plan, int steps, const MakeTransports& tran
   const auto ranks = static_cast<std::size_t>(plumb::ranks(plan.layout));
   RunOptions options;
   options.steps = steps;
-  options.memory = {.moved = memory_moved, .reset_peak = reset_peak, .peak = peak_bytes};
+  options.memory = {.moved = memory_moved, .reset_peak = reset_peak, .peak = peak_bytes, .allocate = allocate_payload};
   std::vector<RankLog> logs(ranks);
   TrainingRun run{.by_rank = std::vector<NamedGradients>(ranks),
                   .weights = std::vector<NamedGradients>(ranks),
@@ -84,7 +84,7 @@ inline TrainingRun train(const Plan& plan, int steps, const MakeTransports& tran
       mine.device->enter();
       of_stages = {.data = {}, .deterministic = true, .device = mine.device->name()};
     }
-    const bool divided = plan.layout.tensor.degree > 1;
+    const bool divided = divides_tensors(plan.layout);
     of_stages.transport = &transport;
     of_stages.logs_routing = divided;
     const auto stages = make_stages(plan, rank, of_stages);
@@ -112,7 +112,7 @@ inline TrainingRun train(const Plan& plan, int steps, const MakeTransports& tran
   });
   run.losses = losses_of(plan, logs);
   for (std::size_t rank = 0; rank < ranks; ++rank) {
-    if (plan.layout.tensor.degree == 1) run.gradients.insert(run.by_rank[rank].begin(), run.by_rank[rank].end());
+    if (!divides_tensors(plan.layout)) run.gradients.insert(run.by_rank[rank].begin(), run.by_rank[rank].end());
     run.peak.push_back(logs[rank].steps.back().peak_bytes);
   }
   return run;

@@ -1,0 +1,284 @@
+#include "exec/run/part_exchanges.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "common/base/error.hpp"
+#include "common/schedule/vocabulary_parts.hpp"
+#include "exec/host/pauses.hpp"
+#include "exec/transport/collectives/payloads.hpp"
+
+namespace plumb::exec {
+namespace {
+
+constexpr std::chrono::microseconds poll{20};
+// In every pair of a pipeline's ranks these have no other messages.
+constexpr Channel of_broadcasts = Channel::gathers;
+constexpr Channel of_sums = Channel::sums;
+
+bool is_gradient(const Action& action) {
+  return action.kind == ActionKind::backward || action.kind == ActionKind::input_gradient;
+}
+
+}  // namespace
+
+PartExchanges::PartExchanges(const Plan& plan, const Schedule& lowered, Transport& transport, StageOf stage_of,
+                             Allocate allocate)
+    : lowered_(lowered),
+      transport_(transport),
+      stage_of_(std::move(stage_of)),
+      allocate_(std::move(allocate)),
+      precision_(plan.training.precision),
+      hidden_bytes_(static_cast<std::size_t>(plan.costs.boundary_bytes.value)),
+      rank_(transport.rank()) {}
+
+Action PartExchanges::on_this_rank(ActionKind kind, bool of_head, std::int32_t microbatch) const {
+  return {kind, of_head ? head_part(lowered_, rank_) : embedding_part(lowered_, rank_), microbatch};
+}
+
+// What brings the input of an action, or must have ended before it.
+std::optional<Action> PartExchanges::input_of(const Action& action) const {
+  const auto from = [&](ActionKind kind, bool of_head) { return on_this_rank(kind, of_head, action.microbatch); };
+  switch (sort_of_stage(lowered_, action.stage)) {
+    case StageSort::layers:
+      if (action.kind == ActionKind::forward && action.stage == 0) return from(ActionKind::reduce, false);
+      if (is_gradient(action) && action.stage + 1 == stages(lowered_)) return from(ActionKind::reduce, true);
+      return std::nullopt;
+    case StageSort::head:
+      if (action.kind == ActionKind::forward) return from(ActionKind::broadcast, true);
+      if (action.kind == ActionKind::backward || action.kind == ActionKind::weight_gradient) {
+        return from(ActionKind::all_reduce, true);
+      }
+      return std::nullopt;
+    case StageSort::embedding:
+      if (action.kind == ActionKind::backward) return from(ActionKind::broadcast, false);
+      return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+// What an action's result is exchanged by. With one barrier the summand of the head's gradient is made when the
+// statistics are there.
+std::optional<Action> PartExchanges::result_of(const Action& action) const {
+  const auto to = [&](ActionKind kind, bool of_head) { return on_this_rank(kind, of_head, action.microbatch); };
+  switch (sort_of_stage(lowered_, action.stage)) {
+    case StageSort::layers:
+      if (action.kind == ActionKind::forward && action.stage + 1 == stages(lowered_)) {
+        return to(ActionKind::broadcast, true);
+      }
+      if (is_gradient(action) && action.stage == 0) return to(ActionKind::broadcast, false);
+      return std::nullopt;
+    case StageSort::head:
+      if (action.kind == ActionKind::forward) return to(ActionKind::all_reduce, true);
+      if (action.kind == ActionKind::backward) return to(ActionKind::reduce, true);
+      return std::nullopt;
+    case StageSort::embedding:
+      if (action.kind == ActionKind::forward) return to(ActionKind::reduce, false);
+      return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+int PartExchanges::root_of(const Action& exchange) const { return rank_beside_parts(lowered_, exchange.stage); }
+
+void PartExchanges::begin_step(std::vector<Event>& events) {
+  events_ = &events;
+  broadcasts_.clear();
+  sums_.clear();
+  given_.clear();
+  made_.clear();
+  since_.clear();
+}
+
+void PartExchanges::end_step() const {
+  for (const Line* line : {&broadcasts_, &sums_}) {
+    if (!line->empty()) throw RunError("", to_string(line->front().action) + " has not ended");
+  }
+  if (!given_.empty()) throw RunError("", "what was made for " + to_string(given_.begin()->first) + " was never sent");
+  if (!made_.empty()) throw RunError("", "what " + to_string(made_.begin()->first) + " has brought was never used");
+}
+
+void PartExchanges::perform(Event& event) {
+  event.end = event.start;
+  const bool broadcast = event.action.kind == ActionKind::broadcast;
+  (broadcast ? broadcasts_ : sums_).push_back({.action = event.action, .event = events_->size()});
+}
+
+bool PartExchanges::is_under_way(const Action& exchange) const {
+  const auto has = [&](const Line& line) {
+    return std::ranges::find(line, exchange, &Exchange::action) != line.end();
+  };
+  return has(broadcasts_) || has(sums_);
+}
+
+void PartExchanges::await(const Action& action, Clock::time_point deadline) {
+  const std::optional<Action> exchange = input_of(action);
+  if (exchange && is_under_way(*exchange)) wait_for([&] { return !is_under_way(*exchange); }, deadline);
+}
+
+Payload PartExchanges::take(const Action& action) {
+  const Action exchange = *input_of(action);
+  auto node = made_.extract(exchange);
+  if (node.empty()) {
+    throw RunError("", fmt::format("{} has not brought what {} needs", to_string(exchange), to_string(action)));
+  }
+  return std::move(node.mapped());
+}
+
+void PartExchanges::put(const Action& action, Payload result) {
+  const Action exchange = *result_of(action);
+  if (!given_.emplace(exchange, std::move(result)).second) {
+    throw RunError("", "what " + to_string(exchange) + " sends was made twice");
+  }
+}
+
+void PartExchanges::progress() {
+  advance(broadcasts_, of_broadcasts);
+  advance(sums_, of_sums);
+}
+
+void PartExchanges::progress_until_message(int peer, Channel channel, Clock::time_point deadline) {
+  while (!transport_.has_message(peer, channel) && !has_passed(deadline)) {
+    progress();
+    std::this_thread::sleep_for(poll);
+  }
+}
+
+void PartExchanges::finish(Clock::time_point deadline) {
+  wait_for([&] { return broadcasts_.empty() && sums_.empty(); }, deadline);
+}
+
+void PartExchanges::wait_for(const std::function<bool()>& done, Clock::time_point deadline) {
+  for (progress(); !done(); progress()) {
+    if (has_passed(deadline)) fail_waiting(deadline);
+    std::this_thread::sleep_for(poll);
+  }
+}
+
+// The transport knows of whom nothing has come.
+void PartExchanges::fail_waiting(Clock::time_point deadline) {
+  for (const auto& [line, channel] : {std::pair(&broadcasts_, of_broadcasts), std::pair(&sums_, of_sums)}) {
+    if (line->empty()) continue;
+    const Exchange& first = line->front();
+    const std::optional<int> peer = awaited(first);
+    if (!peer) continue;
+    try {
+      (void)transport_.receive(*peer, channel, deadline);
+    } catch (const PastDeadline& error) {
+      throw PastDeadline(RunError(error.where(), to_string(first.action) + ": " + error.problem(), error.hint()));
+    }
+  }
+  throw PastDeadline(RunError("", "the parts of the vocabulary have not been joined before the deadline"));
+}
+
+void PartExchanges::advance(Line& line, Channel channel) {
+  while (!line.empty()) {
+    Exchange& first = line.front();
+    if (!first.begun) begin(first, channel);
+    for (std::optional<int> peer = awaited(first); peer; peer = awaited(first)) {
+      if (!transport_.has_message(*peer, channel)) return;
+      Received received = transport_.receive(*peer, channel, Clock::time_point::max());
+      first.arrived = std::max(first.arrived, received.arrived);
+      first.of[static_cast<std::size_t>(*peer)] = std::move(received.payload);
+    }
+    end(first);
+    line.pop_front();
+  }
+}
+
+// A rank that has not given anything yet is waited for.
+std::optional<int> PartExchanges::awaited(const Exchange& exchange) const {
+  for (std::size_t rank = 0; rank < exchange.of.size(); ++rank) {
+    if (!exchange.of[rank]) return static_cast<int>(rank);
+  }
+  return std::nullopt;
+}
+
+void PartExchanges::begin(Exchange& exchange, Channel channel) {
+  const Action& action = exchange.action;
+  const int root = root_of(action);
+  const bool reduces = action.kind == ActionKind::reduce;
+  const bool broadcasts = action.kind == ActionKind::broadcast;
+  const bool gives = !broadcasts || rank_ == root;
+  if (gives) {
+    auto node = given_.extract(action);
+    if (node.empty()) throw RunError("", to_string(action) + " stands before what it sends is made");
+    exchange.own = std::move(node.mapped());
+  }
+  const auto sends_to = [&](int peer) { return gives && (!reduces || peer == root); };
+  const auto gets_from = [&](int peer) { return broadcasts ? peer == root : !reduces || rank_ == root; };
+  exchange.of.assign(static_cast<std::size_t>(transport_.size()), Payload{});
+  for (int peer = 0; peer < transport_.size(); ++peer) {
+    if (peer == rank_) continue;
+    if (sends_to(peer)) transport_.send(peer, channel, exchange.own);
+    if (!gets_from(peer)) continue;
+    transport_.expect(peer, channel, gives ? exchange.own.size : hidden_bytes_, 1);
+    exchange.of[static_cast<std::size_t>(peer)].reset();
+  }
+  exchange.begun = true;
+  Event& event = (*events_)[exchange.event];
+  const auto since = since_.extract(action);
+  const Seconds ready = since.empty() ? seconds_of(Clock::now()) : since.mapped();
+  event.start = event.end = std::max(event.start, ready);
+}
+
+void PartExchanges::end(Exchange& exchange) {
+  Event& event = (*events_)[exchange.event];
+  event.bytes = {static_cast<std::int64_t>(
+      exchange.action.kind == ActionKind::broadcast ? hidden_bytes_ : exchange.own.size)};
+  // What is broadcast may have come before this rank's place for it; all others need what this rank gives.
+  const bool waited = exchange.arrived != Clock::time_point{};
+  const Seconds arrived = waited ? seconds_of(exchange.arrived) : event.start;
+  if (exchange.action.kind == ActionKind::broadcast) event.start = std::min(event.start, arrived);
+  event.end = std::max(event.start, arrived);
+  switch (exchange.action.kind) {
+    case ActionKind::broadcast:
+      return finish_broadcast(exchange);
+    case ActionKind::all_reduce:
+      return finish_statistics(exchange, event.end);
+    default:
+      finish_sum(exchange);
+      if (waited) event.end = seconds_of(Clock::now());
+  }
+}
+
+// Into memory of this rank's own: what has come may be the sender's.
+void PartExchanges::finish_broadcast(Exchange& exchange) {
+  const int root = root_of(exchange.action);
+  if (rank_ == root) {
+    made_.emplace(exchange.action, std::move(exchange.own));
+    return;
+  }
+  const Payload& received = *exchange.of[static_cast<std::size_t>(root)];
+  Payload copied = allocate_(received.size);
+  copy(bytes_in(received), bytes_in(copied));
+  made_.emplace(exchange.action, std::move(copied));
+}
+
+void PartExchanges::finish_statistics(Exchange& exchange, Seconds end) {
+  exchange.of[static_cast<std::size_t>(rank_)] = exchange.own;
+  std::vector<Payload> of_parts;
+  for (std::optional<Payload>& part : exchange.of) of_parts.push_back(std::move(*part));
+  const Action& action = exchange.action;
+  Payload summand = stage_of_(action).join_statistics(action.microbatch, of_parts);
+  if (summand.data != nullptr) {
+    const Action sum = on_this_rank(ActionKind::reduce, true, action.microbatch);
+    since_.emplace(sum, end);  // its time has that in which the summand is made
+    given_.emplace(sum, std::move(summand));
+  }
+  made_.emplace(action, Payload{});
+}
+
+void PartExchanges::finish_sum(Exchange& exchange) {
+  if (rank_ != root_of(exchange.action)) return;
+  std::vector<Payload> received;
+  for (std::optional<Payload>& summand : exchange.of) received.push_back(std::move(*summand));
+  const std::span<std::byte> own = bytes_in(exchange.own);
+  add_received(own, static_cast<std::size_t>(rank_), received, own, precision_);
+  made_.emplace(exchange.action, std::move(exchange.own));
+}
+
+}  // namespace plumb::exec

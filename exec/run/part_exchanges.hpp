@@ -1,0 +1,104 @@
+// What the ranks of a pipeline exchange for the parts of a vocabulary that is divided over them, beside what each
+// computes: BCAST, ALLRED and REDUCE (common/schedule/vocabulary_parts.hpp).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "common/plan/plan.hpp"
+#include "common/timeline/timeline.hpp"
+#include "exec/stage/stage.hpp"
+#include "exec/transport/transport.hpp"
+
+namespace plumb::exec {
+
+// On hosts. As a prediction has it, one line has all broadcasts of a rank and another one all sums, each in the order of
+// the rank's list, and neither holds up what the rank computes: only what needs a result waits for it. What has come is
+// taken on whenever the rank looks, also while it waits for something else, since others may wait for what follows.
+//
+// Each sends straight to each that needs it: of p ranks and hidden states of n bytes a broadcast brings n to each but
+// the one that had them, a sum (p−1)·n to the one that needs it, statistics (p−1)·12 bytes a token to each. Sums are
+// added as in exec/transport/collectives/sum.hpp, in the order of the ranks.
+class PartExchanges {
+ public:
+  using StageOf = std::function<Stage&(const Action& action)>;
+  using Allocate = std::function<Payload(std::size_t bytes)>;
+
+  // Of a rank of the pipeline, as `transport` sees it, with a vocabulary that is divided. All but `plan`, whose costs
+  // say how large messages are, must outlive this.
+  PartExchanges(const Plan& plan, const Schedule& lowered, Transport& transport, StageOf stage_of, Allocate allocate);
+
+  // `events` are those of the step, in the order of the rank's list; they stay where they are.
+  void begin_step(std::vector<Event>& events);
+  // Throws RunError for what nobody has taken.
+  void end_step() const;
+
+  // BCAST, ALLRED or REDUCE of `event`, the next to be added to the step's: begins in its turn.
+  void perform(Event& event);
+
+  // Whether the input, or the result, of a compute action comes from here or goes here.
+  [[nodiscard]] bool gives_input(const Action& action) const { return input_of(action).has_value(); }
+  [[nodiscard]] bool takes_result(const Action& action) const { return result_of(action).has_value(); }
+
+  // Waits until what the action needs has come. Throws as Transport::receive, naming what it waits for.
+  void await(const Action& action, Clock::time_point deadline);
+  // Its input, when it has; empty of one that needs only others' to have ended.
+  [[nodiscard]] Payload take(const Action& action);
+  void put(const Action& action, Payload result);
+
+  // Takes on what has come. Never waits. Throws as Transport::receive.
+  void progress();
+  // So, until a message of a peer is there, or until the deadline.
+  void progress_until_message(int peer, Channel channel, Clock::time_point deadline);
+  // Until all that has begun has ended.
+  void finish(Clock::time_point deadline);
+
+ private:
+  struct Exchange {
+    Action action;                           // as this rank names it
+    std::size_t event = 0;                   // its place
+    bool begun = false;
+    Payload own = {};                        // what this rank gives
+    std::vector<std::optional<Payload>> of = {};  // by rank, of those that give something
+    Clock::time_point arrived = {};          // the last of these
+  };
+  using Line = std::deque<Exchange>;
+
+  [[nodiscard]] std::optional<Action> input_of(const Action& action) const;
+  [[nodiscard]] std::optional<Action> result_of(const Action& action) const;
+  [[nodiscard]] Action on_this_rank(ActionKind kind, bool of_head, std::int32_t microbatch) const;
+  [[nodiscard]] int root_of(const Action& exchange) const;
+  [[nodiscard]] bool is_under_way(const Action& exchange) const;
+
+  void advance(Line& line, Channel channel);
+  void begin(Exchange& exchange, Channel channel);
+  [[nodiscard]] std::optional<int> awaited(const Exchange& exchange) const;
+  void end(Exchange& exchange);
+  void finish_broadcast(Exchange& exchange);
+  void finish_statistics(Exchange& exchange, Seconds end);
+  void finish_sum(Exchange& exchange);
+  void wait_for(const std::function<bool()>& done, Clock::time_point deadline);
+  [[noreturn]] void fail_waiting(Clock::time_point deadline);
+
+  const Schedule& lowered_;
+  Transport& transport_;
+  StageOf stage_of_;
+  Allocate allocate_;
+  ElementType precision_;
+  std::size_t hidden_bytes_;
+  int rank_;
+  std::vector<Event>* events_ = nullptr;
+  Line broadcasts_;
+  Line sums_;
+  std::map<Action, Payload> given_;  // by exchange: what this rank has made for it
+  std::map<Action, Payload> made_;   // by exchange: what it has brought
+  std::map<Action, Seconds> since_;  // by exchange: when the one before it had brought what it is made of
+};
+
+}  // namespace plumb::exec

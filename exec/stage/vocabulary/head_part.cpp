@@ -1,0 +1,146 @@
+#include "exec/stage/vocabulary/head_part.hpp"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/base/error.hpp"
+
+namespace plumb::exec {
+namespace {
+
+// Null if it has none of this name.
+WeightPtr weight_named(const TorchStage& stage, const std::string& name) {
+  const auto found = std::ranges::find(stage.weights(), name, [](const WeightPtr& weight) { return weight->name; });
+  return found == stage.weights().end() ? WeightPtr() : *found;
+}
+
+at::Tensor joined(std::span<const Payload> of_parts, std::int64_t tokens) {
+  std::vector<at::Tensor> all;
+  for (const Payload& of_part : of_parts) {
+    if (of_part.size != static_cast<std::size_t>(tokens) * 3 * sizeof(float)) {
+      throw RunError("", "a part's statistics have " + std::to_string(of_part.size) + " bytes, of " +
+                             std::to_string(tokens) + " tokens");
+    }
+    all.push_back(at::from_blob(of_part.data, {tokens, 3}, at::kFloat));
+  }
+  return joined_statistics(at::stack(all));
+}
+
+}  // namespace
+
+HeadPart::HeadPart(TorchStageSettings settings, std::shared_ptr<const Corpus> corpus, int barriers, WeightPtr table)
+    : TorchStage(std::move(settings), std::move(corpus)),
+      barriers_(barriers),
+      table_(table ? std::move(table) : weight_named(*this, "head.weight")),
+      bias_(weight_named(*this, "head.bias")) {}
+
+HeadPart::Microbatch& HeadPart::under_way(int microbatch, const char* action) {
+  const auto found = microbatches_.find(microbatch);
+  if (found != microbatches_.end()) return found->second;
+  throw RunError("stage " + std::to_string(settings().stage),
+                 std::string(action) + " of microbatch " + std::to_string(microbatch) + " without F before it");
+}
+
+HeadPart::Microbatch HeadPart::ended(int microbatch, const char* action) {
+  Microbatch of = std::move(under_way(microbatch, action));
+  microbatches_.erase(microbatch);
+  if (of.of_all.defined()) return of;
+  throw RunError("stage " + std::to_string(settings().stage), std::string(action) + " of microbatch " +
+                                                                  std::to_string(microbatch) +
+                                                                  " before the parts' statistics are joined");
+}
+
+// Of a token's loss: that of its microbatch is the mean over its tokens.
+double HeadPart::gradient_scale(int microbatch) const {
+  const Training& training = settings().training;
+  return share_of_update(microbatch) / static_cast<double>(training.microbatch * training.sequence);
+}
+
+Payload HeadPart::forward(int microbatch, Payload input) {
+  const c10::NoGradGuard no_grad;
+  const at::Tensor x = rows(received(std::move(input), microbatch, "activations"));
+  at::Tensor logits = bias_ ? at::addmm(bias_->value, x, table_->value.t()) : at::mm(x, table_->value.t());
+  const std::int64_t first_row = settings().part.index * logits.size(1);
+  Microbatch of{.x = x,
+                .part = part_logits(std::move(logits), targets_of(microbatch), first_row),
+                .softmax = {},
+                .gradient = {},
+                .of_all = {}};
+  at::Tensor statistics = of.part.statistics;
+  if (microbatches_.emplace(microbatch, std::move(of)).second) return to_payload(std::move(statistics));
+  throw RunError("stage " + std::to_string(settings().stage),
+                 "F of microbatch " + std::to_string(microbatch) + ", whose F was before it");
+}
+
+Payload HeadPart::input_gradient(int microbatch, Payload /*output_gradient*/) {
+  const c10::NoGradGuard no_grad;
+  Microbatch& of = under_way(microbatch, "I");
+  of.softmax = own_softmax(of.part, of.x.scalar_type());
+  of.gradient = at::mm(of.softmax, table_->value);
+  return {};
+}
+
+Payload HeadPart::join_statistics(int microbatch, std::span<const Payload> of_parts) {
+  const c10::NoGradGuard no_grad;
+  Microbatch& of = under_way(microbatch, "ALLRED");
+  of.of_all = joined(of_parts, of.x.size(0));
+  set_loss(microbatch, mean_loss(of.of_all).item<double>());
+  if (barriers_ == 2) return {};
+  Payload made = to_boundary(summand(of, gradient_scale(microbatch)));
+  of.gradient.reset();
+  return made;
+}
+
+// Algorithm 2: A · scale − the target's row, of the tokens whose target is here.
+at::Tensor HeadPart::summand(const Microbatch& of, double scale) const {
+  at::Tensor gradient = of.gradient.to(wide_type(of.gradient.scalar_type())).mul(scale_of_part(of.part, of.of_all));
+  const at::Tensor mine = of.part.mine.flatten().nonzero().flatten();
+  const at::Tensor rows_of_targets = at::embedding(table_->value, of.part.target.flatten().index_select(0, mine));
+  gradient.index_add_(0, mine, rows_of_targets.to(gradient.scalar_type()), -1);
+  return gradient.mul_(scale);
+}
+
+Payload HeadPart::to_boundary(const at::Tensor& gradient) const {
+  return to_payload(gradient.to(settings().numerics.compute).contiguous());
+}
+
+Payload HeadPart::backward(int microbatch, Payload /*output_gradient*/) {
+  const c10::NoGradGuard no_grad;
+  Microbatch of = ended(microbatch, "B");
+  const at::Tensor gradient =
+      gradient_of_logits(of.part, of.of_all, gradient_scale(microbatch), settings().numerics.compute);
+  at::Tensor of_x = at::mm(gradient, table_->value);
+  accumulate_product(table_->gradient, gradient, of.x);
+  if (bias_) accumulate_rows(*bias_, gradient);
+  return to_payload(std::move(of_x));
+}
+
+void HeadPart::weight_gradient(int microbatch) {
+  const c10::NoGradGuard no_grad;
+  const Microbatch of = ended(microbatch, "W");
+  const double scale = gradient_scale(microbatch);
+  const at::Tensor of_softmax = scale_of_part(of.part, of.of_all).mul_(scale);
+  const at::Tensor wide = of.x.to(of_softmax.scalar_type());
+  accumulate_product(table_->gradient, of.softmax, wide.mul(of_softmax).to(of.x.scalar_type()));
+  const at::Tensor mine = of.part.mine.flatten().nonzero().flatten();
+  const at::Tensor targets = of.part.target.flatten().index_select(0, mine);
+  table_->gradient.index_add_(0, targets, wide.index_select(0, mine), -scale);
+  if (!bias_) return;
+  accumulate(*bias_, at::mv(of.softmax.to(of_softmax.scalar_type()).t(), of_softmax.flatten()));
+  bias_->gradient.index_add_(0, targets, at::ones_like(targets, bias_->gradient.options()), -scale);
+}
+
+void HeadPart::end_step() {
+  TorchStage::end_step();
+  if (microbatches_.empty()) return;
+  throw RunError("stage " + std::to_string(settings().stage),
+                 "the step ended while T of microbatch " + std::to_string(microbatches_.begin()->first) +
+                     " is still to come");
+}
+
+}  // namespace plumb::exec

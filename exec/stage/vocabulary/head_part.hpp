@@ -1,0 +1,57 @@
+// A rank's part of a head whose vocabulary is divided over a pipeline (Yeung et al., arXiv 2411.05288).
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "exec/stage/torch_stage.hpp"
+#include "exec/stage/vocabulary/part_softmax.hpp"
+
+namespace plumb::exec {
+
+// The passes S and T of common/schedule/vocabulary_parts.hpp, with one barrier or two. Written out, since what they
+// make depends on what other ranks have made meanwhile, which autograd does not know. b sequences of s tokens, hidden
+// width h, v rows of the vocabulary here.
+//
+//   S, F: of the last stage's output x [b, s, h] the logits x·Wᵀ + bias [b·s, v]; gives their statistics [b·s, 3], fp32
+//   one barrier, I: A = softmax of the part · W [b, s, h], that stays here
+//   join_statistics: the loss; with one barrier gives this part's summand of the gradient of x, A scaled less W's rows
+//   two barriers, T, B: gives the summand, and adds to the gradients of W and bias
+//   one barrier, T, W: adds to these
+class HeadPart final : public TorchStage {
+ public:
+  // Of the model's part (ModelPart::vocabulary) the block is its head alone. `table`: of a tied model, that of the
+  // embedding's part on the same rank, which has its gradient and updates it; else null.
+  HeadPart(TorchStageSettings settings, std::shared_ptr<const Corpus> corpus, int barriers, WeightPtr table);
+
+  [[nodiscard]] Payload forward(int microbatch, Payload input) override;
+  [[nodiscard]] Payload input_gradient(int microbatch, Payload output_gradient) override;
+  [[nodiscard]] Payload join_statistics(int microbatch, std::span<const Payload> of_parts) override;
+  [[nodiscard]] Payload backward(int microbatch, Payload output_gradient) override;
+  void weight_gradient(int microbatch) override;
+  void end_step() override;
+
+ private:
+  struct Microbatch {
+    at::Tensor x;  // [tokens, h]
+    PartLogits part;
+    at::Tensor softmax;   // with one barrier, of the part's own rows, [tokens, v]
+    at::Tensor gradient;  // A, [tokens, h], until the statistics are joined
+    TokenStatistics of_all;
+  };
+
+  [[nodiscard]] Microbatch& under_way(int microbatch, const char* action);
+  [[nodiscard]] Microbatch ended(int microbatch, const char* action);
+  [[nodiscard]] double gradient_scale(int microbatch) const;
+  [[nodiscard]] at::Tensor summand(const Microbatch& of, double scale) const;
+  [[nodiscard]] Payload to_boundary(const at::Tensor& gradient) const;
+
+  int barriers_;
+  WeightPtr table_;
+  WeightPtr bias_;  // null: it has none
+  std::map<int, Microbatch> microbatches_;
+};
+
+}  // namespace plumb::exec

@@ -1,0 +1,28 @@
+#include "exec/stage/vocabulary/part_rows.hpp"
+
+#include "common/base/error.hpp"
+
+namespace plumb::exec {
+
+bool has_rows_of_vocabulary(std::string_view name) {
+  return name == "embedding.weight" || name == "head.weight" || name == "head.bias";
+}
+
+std::vector<std::int64_t> shape_of_part(const Parameter& whole, const VocabularyPart& part) {
+  std::vector<std::int64_t> shape = whole.shape;
+  if (!has_rows_of_vocabulary(whole.name)) return shape;
+  if (shape.front() % part.count != 0) {
+    throw RunError("parameter " + whole.name, std::to_string(shape.front()) + " rows do not divide over " +
+                                                  std::to_string(part.count) + " ranks");
+  }
+  shape.front() /= part.count;
+  return shape;
+}
+
+IndexRanges elements_of_part(const Parameter& whole, const VocabularyPart& part) {
+  const std::int64_t count = elements_of_shape(shape_of_part(whole, part));
+  const std::int64_t first = has_rows_of_vocabulary(whole.name) ? part.index * count : 0;
+  return {{first, first + count}};
+}
+
+}  // namespace plumb::exec
