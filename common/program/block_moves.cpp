@@ -137,6 +137,8 @@ std::vector<ProductsWithMoves> BlockMoves::with_panels() const {
       const auto place = static_cast<std::size_t>(phase);
       if (of_value == none || entry.products.at(place).empty() || entry.weights.at(place).empty()) return;
       ProductsWithMoves group{.at = of_value, .products = in_run_order(entry.products.at(place), phase)};
+      // I comes to all of them at once, behind the products of their results; so does W, in the order of I.
+      if (phase == Phase::weight_gradient) group.at = group.products.back();
       const std::vector<std::size_t> weights = in_run_order(entry.weights.at(place), phase);
       if (value_first) group.before.push_back(of_value);
       std::vector<std::size_t>& of_weights = phase == Phase::weight_gradient ? group.behind : group.before;

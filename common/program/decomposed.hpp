@@ -29,7 +29,7 @@ struct MoveWithProducts {
 // Likewise what a group of products that read one value is made of, on a 2d or 2.5d grid: what gathers its operands,
 // and what reduces its result, each product's or the value's.
 struct ProductsWithMoves {
-  std::size_t at = 0;  // where all of it stands then: a move of the value
+  std::size_t at = 0;  // where all of it stands then: a move of the value, or in W the last product
   std::vector<std::size_t> before = {};
   std::vector<std::size_t> products = {};
   std::vector<std::size_t> behind = {};

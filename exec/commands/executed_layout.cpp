@@ -135,16 +135,15 @@ void require_executed_tensor(const Plan& plan, const SessionOptions& options) {
 // Of a 2d, 2.5d or 3d tensor layout.
 void require_executed_grid(const Plan& plan, const SessionOptions& options) {
   const std::string with = " with a " + grid_text(plan.layout.tensor);
-  const std::string on_one_device = "ranks that share a device" + with;
   const std::string lora = "LoRA" + with;
   const std::string slices = "a schedule of slices" + with;
   const std::string evictions = "a schedule that evicts activations" + with;
   const std::string offload = "offload" + with;
-  const std::string panels = "panels beside products" + with;
-  const std::array all{Missing{options.device != "cpu" && options.transport != "nccl", on_one_device.c_str(),
-                               "--transport nccl, which gives each rank a device of its own, or --device cpu"},
-                       Missing{plan.layout.tensor.asynchronous && !options.emulate, panels.c_str(),
-                               "tensor: {asynchronous: false}, or run it with --emulate"},
+  const std::string panels = "panels beside products on a GPU or over NCCL" + with;
+  const bool on_streams = options.device != "cpu" || options.transport == "nccl";
+  const std::array all{Missing{plan.layout.tensor.asynchronous && on_streams && !options.emulate, panels.c_str(),
+                               "tensor: {asynchronous: false}, or run it with --device cpu and --transport local or "
+                               "gloo"},
                        Missing{plan.training.lora.has_value(), lora.c_str(), "tensor: {kind: 1d}, or without lora"},
                        Missing{plan.schedule.slices > 1, slices.c_str(), "a schedule of whole sequences, such as 1f1b"},
                        Missing{evicts(plan.schedule), evictions.c_str(), "a schedule without evictions, such as 1f1b"},
@@ -193,9 +192,10 @@ void require_executed_layout(const Plan& plan, const SessionOptions& options) {
   }
   require_executed_sharding(plan, options);
   require_one_sum(plan);
-  if (layout.tensor.degree > 1 && is_grid(layout.tensor)) return require_executed_grid(plan, options);
   require_own_devices(plan, options);
-  if (layout.tensor.degree > 1) require_executed_tensor(plan, options);
+  if (layout.tensor.degree == 1) return;
+  if (is_grid(layout.tensor)) return require_executed_grid(plan, options);
+  require_executed_tensor(plan, options);
 }
 
 }  // namespace plumb::exec

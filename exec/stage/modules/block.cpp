@@ -41,10 +41,10 @@ Module make_module(const Model& whole, int block, const Training& training, Weig
                    const Numerics& numerics, const Divided* divided, const VocabularyPart& part) {
   const bool is_layer = block > 0 && block < head_block(whole);
   const Model model = local_model(whole, divided, part, is_layer);
-  ReadersInPieces in_pieces;
+  ReadersByValue readers;
   const ModuleContext context{.model = model,
                               .weights = store,
-                              .in_pieces = in_pieces,
+                              .readers = readers,
                               .prefix = is_layer ? layer_prefix(static_cast<std::size_t>(block) - 1) : "",
                               .layer = block - 1,
                               .sequence = training.sequence,
@@ -61,15 +61,13 @@ Module make_module(const Model& whole, int block, const Training& training, Weig
   return module;
 }
 
-// Those whose steps are costed beside products.
-std::set<const PlacedMove*> moves_in_pieces_of(const Model& model, int block, const Training& training,
-                                               const TensorLayout& tensor, const PlacedBlock& placed) {
-  if (!tensor.asynchronous) return {};
+// The program that is costed.
+BlockProgram program_of(const Model& model, int block, const Training& training, const TensorLayout& tensor) {
   Scenario scenario;
   scenario.model = model;
   scenario.training = training;
   scenario.layout.tensor = tensor;
-  return moves_in_pieces(placed, work_of_block(scenario, static_cast<std::size_t>(block))->program);
+  return work_of_block(scenario, static_cast<std::size_t>(block))->program;
 }
 
 std::unique_ptr<Divided> divided_block(const Model& model, int block, const Training& training, TensorGroupPtr group) {
@@ -77,8 +75,12 @@ std::unique_ptr<Divided> divided_block(const Model& model, int block, const Trai
   Division division(model, block, group->layout(), training, group->position());
   auto divided = std::make_unique<Divided>(Divided{.of = std::move(division), .group = std::move(group), .moves = {}});
   const PlacedBlock& placed = divided->of.placed();
+  const TensorLayout& tensor = divided->group->layout();
   divided->moves = block_moves("block " + std::to_string(block), placed, divided->group->position());
-  divided->moves.in_pieces = moves_in_pieces_of(model, block, training, divided->group->layout(), placed);
+  if (!tensor.asynchronous) return divided;
+  const BlockProgram program = program_of(model, block, training, tensor);
+  divided->moves.in_pieces = moves_in_pieces(placed, program);
+  if (is_grid(tensor)) divided->moves.panels = panel_steps(placed, program);
   return divided;
 }
 

@@ -21,25 +21,39 @@ bool on_grid(const ModuleContext& context) {
   return context.divided != nullptr && is_grid(context.divided->group->layout());
 }
 
+namespace {
+
+// Where its input's blocks come in panels, that makes it.
+Module grid_product(const ModuleContext& context, const std::string& site, const GridWeightPtr& weight,
+                    const WeightPtr& bias) {
+  if (!reads_in_pieces(context.divided, site)) {
+    return [=](const at::Tensor& x, const Pass& pass) {
+      return grid_linear(x, weight, bias, pass.queue, pass.part_of(x));
+    };
+  }
+  const std::string& value = site_of(context.divided->of.placed(), site).inputs.front().whole.name;
+  context.readers[value].in_panels.push_back({.weight = weight, .bias = bias});
+  return [=](const at::Tensor& /*x*/, const Pass& pass) { return pass.take_product(*weight->stored); };
+}
+
+}  // namespace
+
 // A bias is added to what is kept of the sum.
 Module make_grid_linear(const ModuleContext& context, const std::string& name, bool bias) {
   const GridWeightPtr weight = grid_weight_of(context, name);
   const WeightPtr offset = bias ? context.weights.take(context.prefix + name + ".bias") : WeightPtr();
   const CrossingPtr exit = exit_of(context.divided, name);
-  if (!exit) {
-    return [=](const at::Tensor& x, const Pass& pass) {
-      return grid_linear(x, weight, offset, pass.queue, pass.part_of(x));
-    };
-  }
+  const Module product = grid_product(context, name, weight, exit ? WeightPtr() : offset);
+  if (!exit) return product;
   return [=](const at::Tensor& x, const Pass& pass) {
-    const at::Tensor sum = crossed(grid_linear(x, weight, {}, pass.queue, pass.part_of(x)), exit);
+    const at::Tensor sum = crossed(product(x, pass), exit);
     return offset ? add_bias(sum, offset, pass.queue) : sum;
   };
 }
 
 Module make_grid_leaving_linear(const ModuleContext& context, const std::string& name, bool bias) {
-  const Entry entry = module_entry_into(context, name);
   const Module product = make_grid_linear(context, name, bias);
+  const Entry entry = module_entry_into(context, name);
   return [=](const at::Tensor& x, const Pass& pass) {
     const Pass inside = entered(x, pass, entry);
     return product(inside.gathered, inside);

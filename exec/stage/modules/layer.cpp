@@ -62,7 +62,7 @@ Module product_of(const ModuleContext& context, const std::string& site, const W
     return [=](const at::Tensor& x, const Pass& pass) { return linear(x, weight, bias, pass.queue, pass.part_of(x)); };
   }
   const std::string& value = site_of(context.divided->of.placed(), site).inputs.front().whole.name;
-  context.in_pieces[value].push_back({.weight = weight, .bias = bias});
+  context.readers[value].in_pieces.push_back({.weight = weight, .bias = bias});
   return [=](const at::Tensor& /*x*/, const Pass& pass) { return pass.take_product(*weight); };
 }
 
@@ -106,9 +106,9 @@ Module make_leaving_linear(const ModuleContext& context, const std::string& name
 }
 
 Entry module_entry(const ModuleContext& context, const std::string& value) {
-  const auto found = context.in_pieces.find(value);
+  const auto found = context.readers.find(value);
   return {.crossing = entry_of(context.divided, value),
-          .in_pieces = found == context.in_pieces.end() ? std::vector<ReadingProduct>() : found->second};
+          .readers = found == context.readers.end() ? ReadersTogether() : found->second};
 }
 
 Entry module_entry_into(const ModuleContext& context, std::string_view site) {
@@ -116,19 +116,32 @@ Entry module_entry_into(const ModuleContext& context, std::string_view site) {
   return module_entry(context, site_of(context.divided->of.placed(), site).inputs.front().whole.name);
 }
 
+namespace {
+
+void put_made(Pass& inside, const WeightPtr& weight, at::Tensor& made) {
+  inside.made->emplace(weight.get(), std::move(made));
+}
+
+}  // namespace
+
 Pass entered(const at::Tensor& x, const Pass& pass, const Entry& entry) {
   Pass inside = pass;
-  if (entry.in_pieces.empty()) {
+  const auto& [in_pieces, in_panels] = entry.readers;
+  if (in_pieces.empty() && in_panels.empty()) {
     inside.gathered = crossed(x, entry.crossing);
     inside.part = kept_part(x, entry.crossing);
     return inside;
   }
-  GatheredProducts all = products_in_pieces(x, entry.crossing, entry.in_pieces, pass.queue);
-  inside.gathered = std::move(all.gathered);
   inside.made = std::make_shared<std::map<const Weight*, at::Tensor>>();
-  for (std::size_t i = 0; i < entry.in_pieces.size(); ++i) {
-    inside.made->emplace(entry.in_pieces[i].weight.get(), std::move(all.products[i]));
+  if (!in_panels.empty()) {
+    std::vector<at::Tensor> made = products_in_panels(x, entry.crossing, in_panels, pass.queue);
+    for (std::size_t i = 0; i < made.size(); ++i) put_made(inside, in_panels[i].weight->stored, made[i]);
+    inside.gathered = x;
+    return inside;
   }
+  GatheredProducts all = products_in_pieces(x, entry.crossing, in_pieces, pass.queue);
+  inside.gathered = std::move(all.gathered);
+  for (std::size_t i = 0; i < in_pieces.size(); ++i) put_made(inside, in_pieces[i].weight, all.products[i]);
   return inside;
 }
 

@@ -15,6 +15,7 @@
 #include "exec/stage/primitives/expert_rows.hpp"
 #include "exec/stage/primitives/weights.hpp"
 #include "exec/stage/tensor/crossing.hpp"
+#include "exec/stage/tensor/products_in_panels.hpp"
 #include "exec/stage/tensor/products_in_pieces.hpp"
 
 namespace plumb::exec {
@@ -66,14 +67,19 @@ struct Pass {
 
 using Module = std::function<at::Tensor(const at::Tensor& input, const Pass& pass)>;
 
-// By the value that they read: products that are made where it is gathered, in the order of their modules.
-using ReadersInPieces = std::map<std::string, std::vector<ReadingProduct>>;
+// Products of one value that are made where it is gathered, in the order of their modules: in pieces of tokens, or on a
+// grid in panels.
+struct ReadersTogether {
+  std::vector<ReadingProduct> in_pieces = {};
+  std::vector<PanelProduct> in_panels = {};
+};
+using ReadersByValue = std::map<std::string, ReadersTogether>;
 
 // What a module is made of. Of a divided block the model and its layer have this rank's heads, widths and vocabulary.
 struct ModuleContext {
   const Model& model;
   WeightStore& weights;
-  ReadersInPieces& in_pieces;
+  ReadersByValue& readers;
   std::string prefix;      // of its weights' names, such as "layers.3."
   std::int64_t layer = 0;  // index of the decoder layer
   std::int64_t sequence = 0;
@@ -86,12 +92,13 @@ struct ModuleContext {
 // How a value comes to the divided sites that read it.
 struct Entry {
   CrossingPtr crossing;
-  std::vector<ReadingProduct> in_pieces = {};
+  ReadersTogether readers = {};
 };
 // Of a value, of a site's first input. Precondition: all modules that read it are made.
 [[nodiscard]] Entry module_entry(const ModuleContext& context, const std::string& value);
 [[nodiscard]] Entry module_entry_into(const ModuleContext& context, std::string_view site);
-// x as divided sites read it, with the pass that they go on with: x is `gathered` there.
+// x as divided sites read it, with the pass that they go on with: x is `gathered` there. Where all that reads it is
+// made in panels, it is not, and goes on as it is.
 [[nodiscard]] Pass entered(const at::Tensor& x, const Pass& pass, const Entry& entry);
 // `inner` reads the value of this name so; where nothing moves, `inner` itself.
 [[nodiscard]] Module entering(const ModuleContext& context, const std::string& value, Module inner);

@@ -15,6 +15,12 @@ std::string text(const std::vector<int>& positions) {
   return all;
 }
 
+std::string text(const PanelStep& step) {
+  const std::string panel = "panel " + std::to_string(step.panel);
+  if (step.move == nullptr) return "the products of " + panel;
+  return (step.panel == PanelStep::whole ? "" : panel + " of ") + "the " + describe(*step.move);
+}
+
 }  // namespace
 
 std::string describe(const PlacedMove& move) {
@@ -30,18 +36,6 @@ BlockMoves block_moves(std::string block, const PlacedBlock& placed, int positio
     moves.groups.try_emplace(move.move.over.bits, group(placed.mesh, position, move.move.over));
   }
   return moves;
-}
-
-std::set<const PlacedMove*> moves_in_pieces(const PlacedBlock& placed, const BlockProgram& program) {
-  std::set<const PlacedMove*> found;
-  for (const PlacedMove& move : placed.moves) {
-    const auto is_piece = [&](const ProgramStep& step) {
-      return step.kind == StepKind::move && !step.beside.empty() && step.phase == move.phase &&
-             step.move.role == move.role && step.move.site == move.site && step.move.tensor == move.tensor;
-    };
-    if (move.move.collective && std::ranges::any_of(program.steps, is_piece)) found.insert(&move);
-  }
-  return found;
 }
 
 void MoveTicks::begin(const BlockMoves& of, Phase phase, int microbatch) {
@@ -81,12 +75,35 @@ void MoveTicks::require_all_pieces() const {
        *of_->by_phase[static_cast<std::size_t>(phase_)][next_ - 1]);
 }
 
+void MoveTicks::tick_panel(const PlacedMove& move, Collective executed, const std::vector<int>& among, int panel) {
+  if (of_ == nullptr) fail("was made outside of an action", move);
+  const std::optional<PanelStep> expected = next();
+  if (expected != PanelStep{.move = &move, .panel = panel}) {
+    fail_before_next(text(PanelStep{.move = &move, .panel = panel}) + " was begun");
+  }
+  require_made_as(move, executed, among, true);
+  ++next_;
+}
+
+void MoveTicks::tick_products(int panel) {
+  if (of_ == nullptr) throw RunError("rank " + std::to_string(rank_), "products of a panel of no move were made");
+  if (next() != PanelStep{.move = nullptr, .panel = panel}) {
+    fail_before_next(text(PanelStep{.panel = panel}) + " were made");
+  }
+  ++next_;
+}
+
 void MoveTicks::tick_next(const PlacedMove& move, Collective executed, const std::vector<int>& among, bool in_pieces) {
   if (of_ == nullptr) fail("was made outside of an action", move);
   require_all_pieces();
-  const std::vector<const PlacedMove*>& expected = of_->by_phase[static_cast<std::size_t>(phase_)];
-  if (next_ == expected.size()) fail("was made when all moves of this action had been", move);
-  if (expected[next_] != &move) fail("was made where this comes next: the " + describe(*expected[next_]), move);
+  const std::optional<PanelStep> expected = next();
+  if (expected != PanelStep{.move = &move}) fail_before_next(text(PanelStep{.move = &move}) + " was made");
+  require_made_as(move, executed, among, in_pieces);
+  ++next_;
+}
+
+void MoveTicks::require_made_as(const PlacedMove& move, Collective executed, const std::vector<int>& among,
+                                bool in_pieces) const {
   if (*move.move.collective != executed)
     fail("was made as another collective, " + std::string(name_of(executed)), move);
   const std::vector<int>& group = of_->groups.at(move.move.over.bits);
@@ -96,21 +113,39 @@ void MoveTicks::tick_next(const PlacedMove& move, Collective executed, const std
                    : "was made whole, and its program has it in pieces beside products",
          move);
   }
-  ++next_;
+}
+
+std::optional<PanelStep> MoveTicks::next() const {
+  const auto phase = static_cast<std::size_t>(phase_);
+  if (of_->panels) {
+    const std::vector<PanelStep>& steps = (*of_->panels)[phase];
+    return next_ < steps.size() ? std::optional(steps[next_]) : std::nullopt;
+  }
+  const std::vector<const PlacedMove*>& moves = of_->by_phase[phase];
+  return next_ < moves.size() ? std::optional(PanelStep{.move = moves[next_]}) : std::nullopt;
 }
 
 void MoveTicks::end() {
   require_all_pieces();
-  const std::vector<const PlacedMove*>& expected = of_->by_phase[static_cast<std::size_t>(phase_)];
-  if (next_ < expected.size()) fail("was not made", *expected[next_]);
+  if (const std::optional<PanelStep> left = next())
+    stop(text(*left) + (left->move == nullptr ? " were" : " was") + " not made");
   of_ = nullptr;
 }
 
 void MoveTicks::fail(const std::string& what, const PlacedMove& move) const {
+  stop("the " + describe(move) + " " + what);
+}
+
+void MoveTicks::fail_before_next(const std::string& what) const {
+  const std::optional<PanelStep> expected = next();
+  stop(what + (expected ? " where this comes next: " + text(*expected) : " when all moves of this action had been"));
+}
+
+void MoveTicks::stop(const std::string& problem) const {
   const std::string action = of_ == nullptr ? ""
                                             : ", " + std::string(name_of(phase_)) + " of microbatch " +
                                                   std::to_string(microbatch_) + " in " + of_->block;
-  throw RunError("rank " + std::to_string(rank_) + action, "the " + describe(move) + " " + what,
+  throw RunError("rank " + std::to_string(rank_) + action, problem,
                  "the placed block's moves and what the modules do have come apart");
 }
 

@@ -4,12 +4,13 @@
 #include <array>
 #include <cstddef>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "common/placement/placed_block.hpp"
-#include "common/program/step.hpp"
+#include "exec/stage/tensor/program_moves.hpp"
 
 namespace plumb::exec {
 
@@ -20,13 +21,12 @@ struct BlockMoves {
   std::map<std::uint16_t, std::vector<int>> groups = {};  // by the bits of a move's axes: positions in the tensor group
   int position = 0;                                       // this rank's
   std::set<const PlacedMove*> in_pieces = {};             // those that the block's program has so
+  std::optional<PanelSteps> panels = {};                  // of a grid whose products go in panels: all that moves
 };
 // "all-reduce of the output attention.out (site attention.out)".
 [[nodiscard]] std::string describe(const PlacedMove& move);
 // `position`: of the rank in its tensor group.
 [[nodiscard]] BlockMoves block_moves(std::string block, const PlacedBlock& placed, int position);
-// The moves of which `program`, that of the placed block, makes each step beside products.
-[[nodiscard]] std::set<const PlacedMove*> moves_in_pieces(const PlacedBlock& placed, const BlockProgram& program);
 
 // Of one rank. It compares a pointer and a few ranks for each move, so it is always on.
 class MoveTicks {
@@ -43,13 +43,22 @@ class MoveTicks {
   // move that the program has in pieces, as this does for one that it has whole; and where a piece is left.
   void tick_in_pieces(const PlacedMove& move, Collective executed, const std::vector<int>& among);
   void tick_piece(int whose);
+  // Of products in panels: a panel of this move is begun; the products of a panel are made. Throw the same.
+  void tick_panel(const PlacedMove& move, Collective executed, const std::vector<int>& among, int panel);
+  void tick_products(int panel);
   // The action has ended. Throws the same where a move is left.
   void end();
 
  private:
   void tick_next(const PlacedMove& move, Collective executed, const std::vector<int>& among, bool in_pieces);
+  void require_made_as(const PlacedMove& move, Collective executed, const std::vector<int>& among,
+                       bool in_pieces) const;
   void require_all_pieces() const;
+  // What comes next of the action; none: nothing is left.
+  [[nodiscard]] std::optional<PanelStep> next() const;
   [[noreturn]] void fail(const std::string& what, const PlacedMove& move) const;
+  [[noreturn]] void fail_before_next(const std::string& what) const;
+  [[noreturn]] void stop(const std::string& problem) const;
 
   int rank_;
   const BlockMoves* of_ = nullptr;  // between two actions none

@@ -54,6 +54,18 @@ class TensorGroup : public torch::CustomClassHolder {
   void gather_in_pieces(const at::Tensor& x, const LocalMove& move, const UsePiece& use);
   using MakePiece = std::function<at::Tensor(std::int64_t whose)>;
   [[nodiscard]] at::Tensor scatter_in_pieces(const LocalMove& move, std::size_t bytes, const MakePiece& make);
+  // Products of a grid in panels (common/program/decomposed.hpp). `own`: contiguous, this rank's block of each operand,
+  // which `before` gathers whole of it. `make` has all operands' blocks of a panel, the next one's are under way
+  // meanwhile, and gives, contiguous, what `behind` adds up of the panel, which is under way while the next one's is
+  // made. Returned: those sums of this rank's own panel, with the bits that `moved` gives them. Throws as `moved`.
+  // Between hosts.
+  struct PanelMoves {
+    std::vector<LocalMove> before = {};
+    std::vector<LocalMove> behind = {};
+  };
+  using MakePanel = std::function<std::vector<at::Tensor>(int panel, const std::vector<at::Tensor>& blocks)>;
+  [[nodiscard]] std::vector<at::Tensor> in_panels(const PanelMoves& moves, const std::vector<at::Tensor>& own,
+                                                  const MakePanel& make);
   // Once a step: in place, of contiguous values, over the ranks at these positions.
   void sum_in_place(const at::Tensor& x, const std::vector<int>& positions);
 
@@ -83,6 +95,7 @@ class TensorGroup : public torch::CustomClassHolder {
   // Whose pieces a move's are, in the order of its program.
   [[nodiscard]] std::vector<std::int64_t> begin_pieces(const LocalMove& move, Collective executed);
   [[nodiscard]] Clock::time_point deadline() const;
+  friend class PanelsUnderWay;  // of `in_panels`
 
   std::shared_ptr<Collectives> collectives_;  // of the rank: several stages share it
   Place place_;

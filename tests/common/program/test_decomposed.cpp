@@ -334,3 +334,26 @@ TEST_CASE("panels bring as many bytes and do as many FLOPs as the whole, and par
               .value == Approx((times.input_gradient + times.weight_gradient).value).epsilon(1e-9));
   }
 }
+
+// I has the gradients of all of them at once, behind attention's products: W's panels stand there, too.
+TEST_CASE("of parallel layers the products that read their norm are one group of panels, the last of I and W") {
+  Model model = plain_gpt();
+  model.layers[0].parallel = true;
+  model.layers[0].norms = 1;
+  const Software software;
+  const KernelContext context{.sequence = 64, .microbatch = 4, .software = software, .asynchronous = true};
+  const TensorLayout tensor{.degree = 4, .kind = TensorKind::two_d, .asynchronous = true};
+  const PlacedBlock placed = place_block(model, 1, tensor, {4, 64});
+  const BlockProgram program = block_program(layer_operations(model, 0, operation_context(context)), context, placed);
+  for (const Phase phase : {Phase::input_gradient, Phase::weight_gradient}) {
+    std::vector<std::string> products;  // against the list, as they run
+    for (auto step = program.steps.rbegin(); step != program.steps.rend(); ++step) {
+      if (step->phase != phase || step->kind != StepKind::matmul) continue;
+      products.push_back(step->name.substr(0, step->name.rfind('.')));  // without its phase
+    }
+    const std::vector<std::string> group{"mlp.up", "attention.v", "attention.k", "attention.q"};
+    std::vector<std::string> expected{"mlp.down", "mlp.down", "attention.out", "attention.out"};
+    for (int panel = 0; panel < 2; ++panel) expected.insert(expected.end(), group.begin(), group.end());
+    CHECK(products == expected);
+  }
+}

@@ -188,19 +188,22 @@ TEST_CASE(
   CHECK(of(two_d, [](Plan& plan) { plan.layout.data.degree = 2; }).empty());
   SessionOptions cuda;
   cuda.device = "cuda";
-  CHECK_THAT(of(two_d, nothing, cuda),
-             ContainsSubstring("ranks that share a device with a 2d tensor layout is not executed yet") &&
-                 ContainsSubstring("--transport nccl") && ContainsSubstring("--device cpu"));
+  CHECK_THAT(of(two_d, nothing, cuda), ContainsSubstring("tp4") &&
+                                           ContainsSubstring("ranks that share one device run pipelines alone") &&
+                                           ContainsSubstring("--transport nccl") && ContainsSubstring("--device cpu"));
   cuda.transport = "nccl";
   CHECK(of(two_d, nothing, cuda).empty());
   CHECK(of(two_d, [](Plan& plan) { plan.layout.data = {.degree = 2, .sharding = Sharding::fsdp}; }).empty());
-  CHECK_THAT(of(two_d, [](Plan& plan) { plan.layout.tensor.asynchronous = true; }),
-             ContainsSubstring("panels beside products with a 2d") && ContainsSubstring("asynchronous: false"));
-  SessionOptions emulated;
-  emulated.emulate = true;
-  CHECK(of(
-            two_d, [](Plan& plan) { plan.layout.tensor.asynchronous = true; }, emulated)
-            .empty());
+  const auto in_panels = [](Plan& plan) { plan.layout.tensor.asynchronous = true; };
+  SessionOptions gloo;
+  gloo.transport = "gloo";
+  for (const TensorLayout& grid : {two_d, TensorLayout{.degree = 8, .kind = TensorKind::two_and_half_d, .depth = 2}}) {
+    CHECK(of(grid, in_panels).empty());
+    CHECK(of(grid, in_panels, gloo).empty());
+  }
+  CHECK_THAT(of(two_d, in_panels, cuda), ContainsSubstring("panels beside products on a GPU or over NCCL with a 2d") &&
+                                             ContainsSubstring("asynchronous: false") &&
+                                             ContainsSubstring("--transport local or gloo"));
   CHECK_THAT(of(two_d, [](Plan& plan) { plan.training.lora = Lora{}; }), ContainsSubstring("LoRA with a 2d"));
   CHECK_THAT(of(two_d, [](Plan& plan) { plan.training.offload.optimizer = true; }),
              ContainsSubstring("offload with a 2d") && ContainsSubstring("offload: none"));

@@ -99,3 +99,17 @@ TEST_CASE("a run and its prediction both tell what goes on within actions, and h
   CHECK(times[static_cast<std::size_t>(CommunicationUse::data_within)].on_its_way.value ==
         Approx(sum.value / static_cast<double>(measured.ranks.size())));
 }
+
+// Beside a panel's products the blocks of the next one are on their way.
+TEST_CASE("a run of a grid in panels and its prediction both tell that products hide a part of what it moves") {
+  Plan plan = tiny_plan(
+      {.ranks = 1, .microbatches = 2, .schedule = "1f1b", .tensor = 4, .grid = ", kind: 2d, asynchronous: true"});
+  plan.costs = predicted_costs(plan);
+  for (const Timeline& timeline : {predict_by_path(plan), measured_in_two_steps(plan)}) {
+    CAPTURE(timeline.producer);
+    const CommunicationTimes times = communication_times(timeline, median_step(timeline));
+    const CommunicationTime& tensor = times[static_cast<std::size_t>(CommunicationUse::tensor_within)];
+    CHECK(tensor.hidden > Seconds{});
+    CHECK(exposed(tensor) > Seconds{});
+  }
+}

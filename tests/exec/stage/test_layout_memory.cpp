@@ -171,6 +171,27 @@ TEST_CASE("a grid's ranks need the memory that is predicted, within 5%") {
   }
 }
 
+TEST_CASE("a grid's ranks in panels need the memory that is predicted, within 5%") {
+  const auto precision = GENERATE(ElementType::fp32, ElementType::bf16);
+  for (const auto& [schedule, ranks] :
+       std::vector<std::pair<const char*, int>>{{"1f1b", 1}, {"1f1b", 2}, {"zb-h1", 2}}) {
+    Case shape{.schedule = schedule, .ranks = ranks, .tensor = 4, .precision = precision, .kind = TensorKind::two_d};
+    shape.asynchronous = true;
+    shape.microbatch = 4;
+    require_predicted_memory(shape);
+    shape.tensor = 8;
+    shape.microbatch = 8;
+    shape.kind = TensorKind::two_and_half_d;
+    shape.depth = 2;
+    require_predicted_memory(shape);
+  }
+  // So many sequences that an attention's tiles are little beside them, as above.
+  Case wide{.schedule = "1f1b", .ranks = 1, .tensor = 16, .precision = precision, .kind = TensorKind::two_d};
+  wide.asynchronous = true;
+  wide.microbatch = 16;
+  require_predicted_memory(wide);
+}
+
 // Between actions the device has none but what waits for W; while a block works it has that one's. What stands on the
 // host is counted by its own account, at its most.
 // Little is left beside which one message counts, and whether one waits for its stage while a block works is up to the

@@ -124,7 +124,9 @@ TEST_CASE("grids whose stages are shared out among their replicas train like tho
   Wanted cube = deep;
   cube.kind = TensorKind::three_d;
   cube.depth = 1;
-  for (const Wanted& wanted : {square, deep, cube}) {
+  Wanted panels = square;
+  panels.asynchronous = true;
+  for (const Wanted& wanted : {square, panels, deep, cube}) {
     const Plan plan = test::training_plan(wanted);
     const Outcome alike = train(plan, 2);
     require_passed(plan, alike);

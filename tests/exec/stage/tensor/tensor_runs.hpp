@@ -13,6 +13,7 @@
 #include "tests/catch.hpp"
 #include "tests/exec/check/references.hpp"
 #include "tests/exec/stage/pipelines.hpp"
+#include "tests/exec/transport/transports.hpp"
 
 namespace plumb::exec::test {
 
@@ -93,6 +94,16 @@ inline void require_passed(const Plan& plan, const TrainingRun& run) {
   CHECK(result.passed);
   (void)whole(plan, run.weights);  // copies are equal
   require_predicted_bytes(plan, run);
+}
+
+// Of two steps, which pass; the run between threads.
+inline TrainingRun require_same_bits_over_gloo(const Plan& plan) {
+  TrainingRun between_threads = train(plan, 2);
+  const TrainingRun over_gloo = train(plan, 2, transport_kinds().back().make);
+  require_passed(plan, over_gloo);
+  CHECK(over_gloo.losses == between_threads.losses);
+  CHECK(over_gloo.by_rank == between_threads.by_rank);
+  return between_threads;
 }
 
 }  // namespace plumb::exec::test

@@ -3,62 +3,27 @@
 #include <cmath>
 
 #include "tests/catch.hpp"
-#include "tests/exec/stage/models.hpp"
+#include "tests/exec/stage/tensor/grid_plans.hpp"
 #include "tests/exec/stage/tensor/tensor_runs.hpp"
-#include "tests/exec/transport/transports.hpp"
 
 using namespace plumb;
 using namespace plumb::exec;
+using test::biased;
+using test::deep;
 using test::describe_case;
+using test::Grid;
+using test::grouped;
+using test::plan_of;
 using test::require_passed;
+using test::require_same_bits_over_gloo;
+using test::square;
 using test::Wanted;
 using test::whole;
 
 namespace {
 
-struct Grid {
-  TensorKind kind;
-  int degree;
-  int depth = 1;
-  int microbatch = 2;  // sequences, of which each rank has some
-  bool reshard = false;
-};
-const Grid square{TensorKind::two_d, 4};
-const Grid deep{TensorKind::two_and_half_d, 8, 2, 4};
 const Grid cube{TensorKind::three_d, 8, 1, 4};
 const Grid resharded{TensorKind::three_d, 8, 1, 4, true};
-
-// Grouped queries, full and in a window; SwiGLU and RMSNorm.
-Model grouped(int layers) {
-  Model model = test::llama(layers);
-  for (std::size_t layer = 0; layer < model.layers.size(); ++layer) {
-    auto& attention = std::get<SoftmaxAttention>(model.layers[layer].mixer);
-    attention.heads = 8;
-    attention.kv_heads = 4;
-    if (layer % 2 == 0) continue;
-    attention.window = 16;
-    attention.qk_norm = true;
-  }
-  return model;
-}
-
-// Biases, LayerNorm, learned positions, GELU.
-Model biased(int layers) { return test::gpt2(layers, false); }
-
-Plan plan_of(const Model& model, const Grid& grid, const char* schedule, int ranks,
-             ElementType precision = ElementType::fp32) {
-  Plan plan = test::training_plan({.model = model,
-                                   .schedule = schedule,
-                                   .ranks = ranks,
-                                   .microbatches = ranks == 1 ? 2 : 4,
-                                   .precision = precision,
-                                   .tensor = grid.degree,
-                                   .kind = grid.kind,
-                                   .depth = grid.depth,
-                                   .microbatch = grid.microbatch});
-  plan.layout.tensor.reshard_after_forward = grid.reshard;
-  return plan;
-}
 
 void require_trains(const Grid& grid) {
   for (const Model& model : {biased(2), grouped(2)}) {
@@ -165,11 +130,7 @@ TEST_CASE("a grid gives the same bits over gloo, and whatever the nesting of the
   for (const Model& model : {biased(2), grouped(2)}) {
     Plan plan = plan_of(model, square, "1f1b", 1, ElementType::bf16);
     INFO(describe_case(plan));
-    const test::TrainingRun first = test::train(plan, 2);
-    const test::TrainingRun over_gloo = test::train(plan, 2, transport_kinds().back().make);
-    require_passed(plan, over_gloo);
-    CHECK(over_gloo.losses == first.losses);
-    CHECK(over_gloo.by_rank == first.by_rank);
+    require_same_bits_over_gloo(plan);
     plan = plan_of(model, square, "1f1b", 2, ElementType::bf16);
     const test::TrainingRun inside = test::train(plan, 2);
     const NamedGradients all = whole(plan, inside.by_rank);

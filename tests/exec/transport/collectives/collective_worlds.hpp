@@ -13,6 +13,7 @@
 
 #include "exec/launch/launch.hpp"
 #include "exec/transport/collectives/collectives.hpp"
+#include "tests/catch.hpp"
 #include "tests/exec/transport/transports.hpp"
 
 namespace plumb::exec::test {
@@ -32,6 +33,9 @@ inline std::vector<WorldKind> world_kinds() {
   }
   return worlds;
 }
+
+// A test case runs once in each.
+inline WorldKind each_world() { return world_kinds()[GENERATE(range(std::size_t{0}, world_kinds().size()))]; }
 
 // None, one, fewer than ranks, primes, multiples of all.
 inline const std::vector<std::size_t>& element_counts() {
@@ -119,6 +123,11 @@ std::vector<std::span<Byte>> cut(std::span<Byte> values, const std::vector<std::
     at += count * width;
   }
   return parts;
+}
+
+inline std::vector<float> floats_of(const Payload& payload) {
+  const auto* const first = reinterpret_cast<const float*>(payload.data);
+  return {first, first + payload.size / sizeof(float)};
 }
 
 }  // namespace plumb::exec::test

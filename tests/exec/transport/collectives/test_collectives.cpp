@@ -16,8 +16,6 @@ using namespace plumb::exec::test;
 
 namespace {
 
-WorldKind each_world() { return world_kinds()[GENERATE(range(std::size_t{0}, world_kinds().size()))]; }
-
 Clock::time_point soon() { return in_seconds(600); }
 
 // Elements of part i of `parts`, by the rule of equal_parts written out anew.

@@ -10,17 +10,6 @@ using namespace plumb;
 using namespace plumb::exec;
 using namespace plumb::exec::test;
 
-namespace {
-
-WorldKind each_world() { return world_kinds()[GENERATE(range(std::size_t{0}, world_kinds().size()))]; }
-
-std::vector<float> floats_of(const Payload& payload) {
-  const auto* const first = reinterpret_cast<const float*>(payload.data);
-  return {first, first + payload.size / sizeof(float)};
-}
-
-}  // namespace
-
 TEST_CASE("a gather in pieces brings each rank's part in the order of the ring, and the bytes of an all-gather") {
   const WorldKind world = each_world();
   INFO(world.kind.name << ", " << world.ranks << " ranks");

@@ -39,7 +39,7 @@ std::vector<Outcome> outcomes(const std::vector<std::unique_ptr<Transport>>& tra
 }  // namespace
 
 TEST_CASE("sums beside the rank's work have the bits and the bytes of all-reduces, whenever ranks look at them") {
-  const WorldKind world = world_kinds()[GENERATE(range(std::size_t{0}, world_kinds().size()))];
+  const WorldKind world = each_world();
   INFO(world.kind.name << ", " << world.ranks << " ranks");
   const std::vector<int> group = all_ranks(world.ranks);
   AllValues values;
@@ -78,7 +78,7 @@ TEST_CASE("sums beside the rank's work have the bits and the bytes of all-reduce
 
 // As a reduce-scatter: the own part of an all-reduce's sum, and half of its bytes.
 TEST_CASE("sums of which each rank gets its own part have the bits of that part") {
-  const WorldKind world = world_kinds()[GENERATE(range(std::size_t{0}, world_kinds().size()))];
+  const WorldKind world = each_world();
   INFO(world.kind.name << ", " << world.ranks << " ranks");
   const std::vector<int> group = all_ranks(world.ranks);
   AllValues values;
