@@ -43,6 +43,7 @@ struct TrainingRun {
   std::vector<NamedGradients> weights;       // so too, after the last step
   std::vector<Bytes> peak = {};              // per rank
   std::vector<Bytes> on_host = {};           // so too, of what is offloaded
+  std::vector<Bytes> received = {};          // so too, in the last step
   std::vector<NamedGradients> before = {};   // of a tensor group: the weights that each rank held before the last step,
   std::vector<NamedGradients> routing = {};  // which experts its tokens chose in that,
   std::vector<Bytes> in_group = {};          // and what it received of its tensor group in all steps,
@@ -114,6 +115,7 @@ inline TrainingRun train(const Plan& plan, int steps, const MakeTransports& tran
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     if (!divides_tensors(plan.layout)) run.gradients.insert(run.by_rank[rank].begin(), run.by_rank[rank].end());
     run.peak.push_back(logs[rank].steps.back().peak_bytes);
+    run.received.push_back(logs[rank].steps.back().received_bytes);
   }
   return run;
 }

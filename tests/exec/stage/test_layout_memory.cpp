@@ -30,6 +30,7 @@ struct Case {
   int microbatch = 2;  // sequences
   bool asynchronous = false;
   bool reshard_after_forward = false;
+  int vocabulary_barriers = 0;
 };
 
 constexpr std::int64_t sequence = 128;
@@ -65,11 +66,13 @@ Plan plan_of(const Case& shape) {
                                    .kind = shape.kind,
                                    .depth = shape.depth,
                                    .microbatch = shape.microbatch,
-                                   .asynchronous = shape.asynchronous});
+                                   .asynchronous = shape.asynchronous,
+                                   .vocabulary_barriers = shape.vocabulary_barriers});
   plan.layout.tensor.reshard_after_forward = shape.reshard_after_forward;
   plan.training.sequence = sequence;
   plan.training.offload = shape.offload;
   plan.costs.boundary_bytes = boundary_of_rank(test::scenario_of(plan));
+  plan.costs.vocabulary = test::exchanges_of(plan);
   // Threads hand memory over: it is never on both ranks at a time.
   plan.costs.inside = {.latency = {}, .bandwidth = {std::numeric_limits<double>::infinity()}};
   return plan;
@@ -147,6 +150,19 @@ TEST_CASE("an asynchronous tensor group's ranks need the memory that is predicte
       shape.precision = precision;
       shape.asynchronous = true;
       require_predicted_memory(shape);
+    }
+  }
+}
+
+TEST_CASE("ranks that share out a vocabulary need the memory that is predicted, within 5%") {
+  const auto precision = GENERATE(ElementType::fp32, ElementType::bf16);
+  for (const char* const schedule : {"1f1b", "zb-h1"}) {
+    for (const int ranks : {2, 4}) {
+      for (const int barriers : {1, 2}) {
+        Case shape{.schedule = schedule, .ranks = ranks, .tensor = 1, .microbatches = 8, .precision = precision};
+        shape.vocabulary_barriers = barriers;
+        require_predicted_memory(shape);
+      }
     }
   }
 }

@@ -7,7 +7,9 @@
 #include "common/graph/memory.hpp"
 #include "common/layout/tensor_grid.hpp"
 #include "common/plan/plan.hpp"
+#include "common/plan/vocabulary_costs.hpp"
 #include "common/schedule/generators/registry.hpp"
+#include "common/schedule/vocabulary_parts.hpp"
 
 namespace plumb::exec::test {
 
@@ -28,7 +30,20 @@ struct Wanted {
   int depth = 1;
   int microbatch = 2;  // sequences
   bool asynchronous = false;
+  int vocabulary_barriers = 0;  // of one over the pipeline
 };
+
+// Of a divided vocabulary what is exchanged, in no time.
+inline VocabularyCost exchanges_of(Plan plan) {
+  if (plan.layout.vocabulary_barriers == 0) return {};
+  plan.boundary = plan_boundary(plan);
+  VocabularyCost cost = vocabulary_cost(plan);
+  for (JoinCost* each : {&cost.head_broadcast, &cost.statistics, &cost.head_sum, &cost.embedding_sum,
+                         &cost.embedding_broadcast}) {
+    *each = {.bytes = each->bytes};
+  }
+  return cost;
+}
 
 inline Plan training_plan(const Wanted& wanted) {
   Plan plan;
@@ -45,27 +60,58 @@ inline Plan training_plan(const Wanted& wanted) {
   plan.training.precision = wanted.precision;
   plan.schedule = generate_schedule(
       wanted.schedule,
-      {.ranks = wanted.ranks, .microbatches = wanted.microbatches, .chunks = wanted.chunks, .slices = wanted.slices});
+      {.ranks = wanted.ranks,
+       .microbatches = wanted.microbatches,
+       .chunks = wanted.chunks,
+       .slices = wanted.slices,
+       .vocabulary_barriers = wanted.vocabulary_barriers});
   const int count = stages(plan.schedule);
   plan.costs = even_costs(
-      count, {.forward = {1e-3}, .input_gradient = {1e-3}, .weight_gradient = {1e-3}, .chunks = wanted.chunks});
+      all_stages(plan.schedule), {.forward = {1e-3}, .input_gradient = {1e-3}, .weight_gradient = {1e-3}, .chunks = wanted.chunks});
   plan.costs.boundary_bytes = {wanted.microbatch * plan.training.sequence / wanted.slices * wanted.model.hidden *
                                element_bytes(wanted.precision) /
                                (divides_hidden_states(plan.layout.tensor) ? wanted.tensor : 1)};
   plan.schedule.slice_tokens = plan.costs.slice_tokens = wanted.slice_tokens;
   if (!wanted.slice_tokens.empty()) plan.costs.boundary_bytes = bytes(plan_boundary(plan));
-  plan.schedule = with_recompute(plan.schedule, std::vector<bool>(static_cast<std::size_t>(count), wanted.recompute));
+  std::vector<bool> recomputed(static_cast<std::size_t>(count), wanted.recompute);
+  recomputed.resize(plan.schedule.rank_of_stage.size());  // of parts of a vocabulary nothing is redone
+  plan.schedule = with_recompute(plan.schedule, recomputed);
   plan.cluster.ranks = wanted.ranks * wanted.data * wanted.tensor;
   plan.layout.pipeline = wanted.ranks;
   plan.layout.data.degree = wanted.data;
+  plan.layout.vocabulary_barriers = wanted.vocabulary_barriers;
+  plan.costs.vocabulary = exchanges_of(plan);
   plan.split = uniform_split(static_cast<int>(wanted.model.layers.size()), count);
   return plan;
+}
+
+// Of which the plan could be made.
+inline Scenario scenario_of(const Plan& plan) {
+  Scenario scenario;
+  scenario.model = plan.model;
+  scenario.cluster.ranks = scenario.cluster.machine.devices = plumb::ranks(plan.layout);
+  scenario.layout = plan.layout;
+  scenario.training = plan.training;
+  return scenario;
+}
+
+// Each action takes a millisecond.
+inline ComputeCost with_equal_times(ComputeCost block) {
+  for (Seconds* time : {&block.forward, &block.input_gradient, &block.weight_gradient}) *time = {1e-3};
+  block.hidden_in_backward = block.optimizer = {};
+  block.slices.clear();
+  return block;
 }
 
 // Gives the plan's stages the costs of these blocks, which are of its slices; what each rank then needs.
 inline std::vector<RankMemory> predicted_of_slices(Plan& plan, const std::vector<ComputeCost>& blocks) {
   for (int stage = 0; stage < stages(plan.schedule); ++stage) {
     plan.costs.stages[static_cast<std::size_t>(stage)] = stage_cost(blocks, plan.split, stage);
+  }
+  for (int part = stages(plan.schedule); part < all_stages(plan.schedule); ++part) {
+    const auto [head, embedding] = part_costs(plan, test::scenario_of(plan));
+    const bool of_head = sort_of_stage(plan.schedule, part) == StageSort::head;
+    plan.costs.stages[static_cast<std::size_t>(part)] = with_equal_times(of_head ? head : embedding);
   }
   const Schedule lowered = lower(plan.schedule, {});
   const ScheduleGraph graph = build_graph(lowered, plan.costs);
