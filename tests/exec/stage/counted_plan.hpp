@@ -13,7 +13,7 @@ namespace plumb::exec::test {
 // millisecond.
 inline std::vector<ComputeCost> counted_blocks(const Plan& plan) {
   const auto slices = plan.schedule.slices > 1 ? slices_of(plan) : std::vector<plumb::Slice>{};
-  std::vector<ComputeCost> blocks = block_costs(scenario_of(plan), plan.training.microbatch, slices);
+  std::vector<ComputeCost> blocks = block_costs(counted_scenario(plan), plan.training.microbatch, slices);
   for (ComputeCost& block : blocks) {
     block = with_equal_times(std::move(block));
     if (plan.training.offload.activations) block = on_host_between_actions(std::move(block), {}, false);

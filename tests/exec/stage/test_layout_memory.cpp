@@ -71,7 +71,7 @@ Plan plan_of(const Case& shape) {
   plan.layout.tensor.reshard_after_forward = shape.reshard_after_forward;
   plan.training.sequence = sequence;
   plan.training.offload = shape.offload;
-  plan.costs.boundary_bytes = boundary_of_rank(test::scenario_of(plan));
+  plan.costs.boundary_bytes = boundary_of_rank(test::counted_scenario(plan));
   plan.costs.vocabulary = test::exchanges_of(plan);
   // Threads hand memory over: it is never on both ranks at a time.
   plan.costs.inside = {.latency = {}, .bandwidth = {std::numeric_limits<double>::infinity()}};
@@ -249,7 +249,7 @@ TEST_CASE("attention in a window needs the memory that is predicted, within 5%, 
           if (in_window) std::get<SoftmaxAttention>(layer.mixer).window = 16;
         }
         plan.training.sequence = tokens;
-        plan.costs.boundary_bytes = boundary_of_rank(test::scenario_of(plan));
+        plan.costs.boundary_bytes = boundary_of_rank(test::counted_scenario(plan));
         const std::vector<RankMemory> predicted = test::predicted_memory(plan, test::counted_blocks(plan));
         const test::TrainingRun run = test::train(plan, 1);
         for (std::size_t rank = 0; rank < run.peak.size(); ++rank) {

@@ -38,7 +38,7 @@ TEST_CASE("a run whose attention is redone has the bits of one that keeps all") 
 TEST_CASE("a run whose attention is redone needs the memory that is predicted, within 5%") {
   Plan plan = test::training_plan({.model = test::llama(8), .schedule = "1f1b", .ranks = 2});
   plan.training.sequence = 128;
-  plan.costs.boundary_bytes = boundary_of_rank(test::scenario_of(plan));
+  plan.costs.boundary_bytes = boundary_of_rank(test::counted_scenario(plan));
   plan.costs.inside = {.latency = {}, .bandwidth = {std::numeric_limits<double>::infinity()}};
   Plan redone = selective(plan);
   const std::vector<RankMemory> predicted = test::predicted_memory(redone, test::counted_blocks(redone));

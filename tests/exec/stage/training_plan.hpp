@@ -86,7 +86,7 @@ inline Plan training_plan(const Wanted& wanted) {
 }
 
 // Of which the plan could be made.
-inline Scenario scenario_of(const Plan& plan) {
+inline Scenario counted_scenario(const Plan& plan) {
   Scenario scenario;
   scenario.model = plan.model;
   scenario.cluster.ranks = scenario.cluster.machine.devices = plumb::ranks(plan.layout);
@@ -109,7 +109,7 @@ inline std::vector<RankMemory> predicted_of_slices(Plan& plan, const std::vector
     plan.costs.stages[static_cast<std::size_t>(stage)] = stage_cost(blocks, plan.split, stage);
   }
   for (int part = stages(plan.schedule); part < all_stages(plan.schedule); ++part) {
-    const auto [head, embedding] = part_costs(plan, test::scenario_of(plan));
+    const auto [head, embedding] = part_costs(plan, test::counted_scenario(plan));
     const bool of_head = sort_of_stage(plan.schedule, part) == StageSort::head;
     plan.costs.stages[static_cast<std::size_t>(part)] = with_equal_times(of_head ? head : embedding);
   }

@@ -69,7 +69,7 @@ Bytes handed_on_by_first(const Plan& plan, int stage) {
   Bytes all;
   const BlockRange blocks = blocks_of_stage(plan.split, stage);
   for (int block = blocks.first; block < blocks.last; ++block) {
-    const auto handed = handed_on(test::scenario_of(plan), static_cast<std::size_t>(block), slices_of(plan));
+    const auto handed = handed_on(test::counted_scenario(plan), static_cast<std::size_t>(block), slices_of(plan));
     if (!handed.empty()) all += handed.front().all;
   }
   return all;

@@ -1,6 +1,8 @@
 // Gradients that are clipped: the norm is that of the whole gradient, whoever holds which part, and the same bits for
 // all.
 #include <cmath>
+#include <tuple>
+#include <vector>
 
 #include "tests/catch.hpp"
 #include "tests/exec/check/references.hpp"
@@ -141,6 +143,35 @@ TEST_CASE("what ranks of a tensor group hold alike counts once") {
   const double norm = train_clipped(clipped({.model = one_head, .microbatches = 2}), 1).norms.front();
   const Clipped run = train_clipped(clipped({.model = one_head, .microbatches = 2, .tensor = 2}), 1);
   CHECK(run.norms.front() == Approx(norm).epsilon(1e-5));
+}
+
+// Each has rows of the tables that no other has; of a tied one the embedding's part has the gradient of both ends.
+TEST_CASE("the norm of ranks that share out a vocabulary is that of one device") {
+  for (const Model& model : {test::gpt2(4, true), test::llama(4)}) {
+    Wanted wanted{.model = model, .microbatches = 4};
+    const double norm = train_clipped(clipped(wanted), 1).norms.front();
+    for (const int barriers : {1, 2}) {
+      for (const auto& [schedule, ranks, data] :
+           std::vector<std::tuple<const char*, int, int>>{{"1f1b", 2, 1}, {"zb-h1", 4, 1}, {"1f1b", 2, 2}}) {
+        wanted.schedule = schedule;
+        wanted.ranks = ranks;
+        wanted.data = data;
+        wanted.microbatches = 4 / data;
+        wanted.vocabulary_barriers = barriers;
+        Plan plan = clipped(wanted);
+        INFO(plan.name << ", " << describe(plan.layout));
+        const Clipped run = train_clipped(plan, 2);
+        CHECK(run.norms.front() == Approx(norm).epsilon(1e-5));
+        CHECK(checked(plan, run).passed);
+        if (data == 1) continue;
+        plan.layout.data.sharding = Sharding::zero1;
+        const Clipped sharded = train_clipped(plan, 2);
+        CHECK(sharded.norms == run.norms);
+        CHECK(sharded.losses == run.losses);
+        CHECK(sharded.logs.weights == run.logs.weights);
+      }
+    }
+  }
 }
 
 TEST_CASE("what ranks of a grid hold alike counts once") {
