@@ -1,7 +1,7 @@
 #include "common/graph/joined_parts.hpp"
 
+#include <algorithm>
 #include <array>
-#include <set>
 
 #include "common/base/error.hpp"
 #include "common/graph/exchange_steps.hpp"
@@ -41,7 +41,7 @@ void JoinedParts::set(Node& node, ScheduleGraph& graph) {
 
 std::vector<std::pair<NodeId, NodeId>> JoinedParts::edges(const ActionIndex& index,
                                                           const std::vector<NodeId>& node_at) const {
-  std::set<std::pair<NodeId, NodeId>> edges;  // each once, of however many ranks
+  std::vector<std::pair<NodeId, NodeId>> edges;
   if (schedule_.vocabulary_barriers == 0) return {};
   const auto node_of = [&](const Action& action) {
     const std::int32_t position =
@@ -64,14 +64,14 @@ std::vector<std::pair<NodeId, NodeId>> JoinedParts::edges(const ActionIndex& ind
       const Action target{head ? ActionKind::backward : ActionKind::forward, beside, k};
       for (const Action& action : {forward, gradient}) {
         for (const Action& joined : joined_before(schedule_, action)) {
-          edges.emplace(node_of(joined), node_of(action));
-          edges.emplace(node_of(source), node_of(joined));
+          edges.emplace_back(node_of(joined), node_of(action));
+          edges.emplace_back(node_of(source), node_of(joined));
         }
         for (const Action& joined : joined_behind(schedule_, action)) {
-          edges.emplace(node_of(action), node_of(joined));
-          if (joined.kind == ActionKind::reduce) edges.emplace(node_of(joined), node_of(target));
+          edges.emplace_back(node_of(action), node_of(joined));
+          if (joined.kind == ActionKind::reduce) edges.emplace_back(node_of(joined), node_of(target));
           if (joined.kind != ActionKind::all_reduce) continue;
-          edges.emplace(node_of(joined), node_of(full ? gradient : Action{ActionKind::weight_gradient, part, k}));
+          edges.emplace_back(node_of(joined), node_of(full ? gradient : Action{ActionKind::weight_gradient, part, k}));
         }
       }
     }
@@ -84,11 +84,14 @@ std::vector<std::pair<NodeId, NodeId>> JoinedParts::edges(const ActionIndex& ind
       const NodeId node = node_at[position++];
       if (!joins_parts(action.kind)) continue;
       NodeId& before = last.at(action.kind == ActionKind::broadcast ? 0 : 1);
-      if (before != no_node) edges.emplace(before, node);
+      if (before != no_node) edges.emplace_back(before, node);
       before = node;
     }
   }
-  return {edges.begin(), edges.end()};
+  // Each once, of however many ranks.
+  std::ranges::sort(edges);
+  edges.erase(std::unique(edges.begin(), edges.end()), edges.end());
+  return edges;
 }
 
 }  // namespace plumb

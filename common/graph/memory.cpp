@@ -110,7 +110,8 @@ class MemoryWalk {
   void add_boundary(std::size_t rank, const Action& action, Seconds end) {
     const bool forward = action.kind == ActionKind::forward;
     const bool gradient = action.kind == ActionKind::backward || action.kind == ActionKind::input_gradient;
-    if (makes_for_parts(action)) changes_[rank].push_back({end, {.messages = made_for_parts(action)}});
+    const Bytes for_parts = made_for_parts(costs_, action);
+    if (for_parts > Bytes{}) changes_[rank].push_back({end, {.messages = for_parts}});
     if (is_part(schedule_, action.stage)) return;
     if (forward && action.stage + 1 < stages(schedule_)) {
       producer_end(true, action.stage, action.microbatch) = end;
@@ -122,30 +123,6 @@ class MemoryWalk {
       if (!crosses_ranks(schedule_, action.stage - 1, action.microbatch))
         changes_[rank].push_back({end, {.messages = boundary_of_stage(costs_, action.stage, action.microbatch)}});
     }
-  }
-
-  // Between the parts of the head and the last stage, or those of the embedding and the first.
-  [[nodiscard]] Bytes made_for_parts(const Action& action) const {
-    const bool last = action.stage + 1 == stages(schedule_) && action.kind == ActionKind::forward;
-    const bool of_head = last || sort_of_stage(schedule_, action.stage) == StageSort::head;
-    return of_head ? costs_.vocabulary.head_broadcast.bytes : costs_.vocabulary.embedding_broadcast.bytes;
-  }
-
-  // Hidden states or their gradient, for the parts of a vocabulary or, of a part, for the stage beside them: there
-  // until that stage's own rank has read them, on the others until REDUCE ends.
-  [[nodiscard]] bool makes_for_parts(const Action& action) const {
-    if (schedule_.vocabulary_barriers == 0) return false;
-    const bool forward = action.kind == ActionKind::forward;
-    const bool gradient = action.kind == ActionKind::backward || action.kind == ActionKind::input_gradient;
-    switch (sort_of_stage(schedule_, action.stage)) {
-      case StageSort::layers:
-        return (forward && action.stage + 1 == stages(schedule_)) || (gradient && action.stage == 0);
-      case StageSort::head:
-        return gradient;
-      case StageSort::embedding:
-        return forward;
-    }
-    return false;
   }
 
   // Of BCAST all ranks but the one that had it have one more, of REDUCE all but the one that needs the sum one less.
@@ -239,6 +216,25 @@ class MemoryWalk {
 };
 
 }  // namespace
+
+Bytes made_for_parts(const PipelineCosts& costs, const Action& action) {
+  if (costs.vocabulary.parts == 0) return {};
+  const int chain = chain_stages(costs);
+  const bool forward = action.kind == ActionKind::forward;
+  const bool gradient = action.kind == ActionKind::backward || action.kind == ActionKind::input_gradient;
+  const Bytes of_head = costs.vocabulary.head_broadcast.bytes;
+  const Bytes of_embedding = costs.vocabulary.embedding_broadcast.bytes;
+  switch (sort_of_stage(action.stage, chain, costs.vocabulary.parts)) {
+    case StageSort::layers:
+      if (forward && action.stage + 1 == chain) return of_head;
+      return gradient && action.stage == 0 ? of_embedding : Bytes{};
+    case StageSort::head:
+      return gradient ? of_head : Bytes{};
+    case StageSort::embedding:
+      return forward ? of_embedding : Bytes{};
+  }
+  return {};
+}
 
 Footprint footprint(const PipelineCosts& costs, const Action& action, bool redone) {
   const bool parts = costs.vocabulary.parts > 0;  // which have inputs of their own, and a neighbour at either end

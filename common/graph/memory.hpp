@@ -37,6 +37,11 @@ struct Footprint {
 };
 [[nodiscard]] Footprint footprint(const PipelineCosts& costs, const Action& action, bool redone);
 
+// Hidden states or their gradient that an action leaves for the parts of a divided vocabulary or, of a part, for the
+// stage beside them: there until that stage's own rank has read them, on the others until REDUCE ends. Nothing where it
+// leaves none.
+[[nodiscard]] Bytes made_for_parts(const PipelineCosts& costs, const Action& action);
+
 // Peak number of microbatches whose activations a rank holds, in one rank's share: a chunk counts 1/chunks (of one
 // replica), a slice of a sequence 1/slices. Counted in the order of the list, from F (from R if that redoes it) until W
 // (or B) ends; what a rank evicts counts on its partner from EVICT until LOAD there.

@@ -67,6 +67,14 @@ void append_orders(const LayoutSpace& space, Layout layout, std::vector<Layout>&
   }
 }
 
+void append_tensors(const LayoutSpace& space, const std::vector<TensorLayout>& tensors, Layout layout,
+                    std::vector<Layout>& layouts) {
+  for (const TensorLayout& tensor : tensors) {
+    layout.tensor = tensor;
+    append_orders(space, layout, layouts);
+  }
+}
+
 // Of one kind, by what that kind has of choices; none asynchronous.
 std::vector<TensorLayout> of_kind(const LayoutSpace& space, TensorLayout tensor) {
   std::vector<TensorLayout> all;
@@ -121,9 +129,9 @@ std::vector<Layout> layouts_of(const LayoutSpace& space, int ranks) {
         if (std::int64_t{degree} * pipeline * data * others != ranks) continue;
         layout.pipeline = pipeline;
         layout.data.degree = data;
-        for (const TensorLayout& tensor : tensors) {
-          layout.tensor = tensor;
-          append_orders(space, layout, layouts);
+        for (const int barriers : pipeline > 1 ? space.vocabulary_barriers : std::vector{0}) {
+          layout.vocabulary_barriers = barriers;
+          append_tensors(space, tensors, layout, layouts);
         }
       }
     }

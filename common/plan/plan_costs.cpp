@@ -246,7 +246,10 @@ PipelineCosts pipeline_costs(const Plan& plan, const Scenario& scenario, const s
     costs.stages.push_back(
         cost_of_stage(plan, stage_blocks(run, plan.split, stage), stage_cost(run, plan.split, stage), stage, groups));
   }
-  for (ComputeCost& part : part_stages(plan, scenario, groups)) costs.stages.push_back(std::move(part));
+  if (plan.layout.vocabulary_barriers == 0) return costs;
+  for (ComputeCost& part : part_stages(plan, part_costs(plan, scenario), groups)) {
+    costs.stages.push_back(std::move(part));
+  }
   return costs;
 }
 

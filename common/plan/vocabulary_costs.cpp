@@ -9,8 +9,8 @@
 #include "common/block_cost/block_costs.hpp"
 #include "common/block_cost/group_placement.hpp"
 #include "common/cost/device_time.hpp"
-#include "common/layout/sharding.hpp"
 #include "common/model/divided_vocabulary.hpp"
+#include "common/scenario/vocabulary_refusal.hpp"
 #include "common/schedule/vocabulary_parts.hpp"
 
 namespace plumb {
@@ -61,9 +61,7 @@ PartCosts part_costs(const Plan& plan, const Scenario& scenario) {
   return costs;
 }
 
-std::vector<ComputeCost> part_stages(const Plan& plan, const Scenario& scenario, const StageGroups& groups) {
-  if (plan.layout.vocabulary_barriers == 0) return {};
-  const PartCosts parts = part_costs(plan, scenario);
+std::vector<ComputeCost> part_stages(const Plan& plan, const PartCosts& parts, const StageGroups& groups) {
   std::vector<ComputeCost> costs;
   for (int stage = stages(plan.schedule); stage < all_stages(plan.schedule); ++stage) {
     const bool head = sort_of_stage(plan.schedule, stage) == StageSort::head;
@@ -122,30 +120,9 @@ void require_vocabulary_possible(const Plan& plan, bool has_profile) {
                          std::to_string(layout.vocabulary_barriers),
                      "layout: {vocabulary: {barriers: …}} as the schedule has them, or another schedule");
   }
-  if (layout.vocabulary_barriers == 0) return;
-  struct NotPlanned {
-    bool found;
-    std::string what;
-    std::string instead;
-  };
-  const bool shards = layout.data.sharding != Sharding::none && layout.data.sharding != Sharding::zero1;
-  for (const NotPlanned& each :
-       {NotPlanned{plan.model.vision.has_value(), "of a model that has classes instead", "a layout without vocabulary"},
-        NotPlanned{layout.tensor.degree > 1, "with tensor parallelism", "tensor: {degree: 1}"},
-        NotPlanned{has_stage_data(layout), "with data degrees by stage", "data: {degree: …}"},
-        NotPlanned{shards, "with " + name_of(layout.data.sharding), "data: {sharding: zero1}"},
-        NotPlanned{plan.training.lora.has_value(), "with LoRA", "training without lora"},
-        NotPlanned{plan.training.offload != Offload{}, "with offload", "training without offload"},
-        NotPlanned{has_profile, "by a profile, which is of whole heads", "leave the profile out"}}) {
-    if (!each.found) continue;
-    throw InputError("layout", "a vocabulary over the pipeline cannot be planned yet " + each.what, each.instead);
+  if (const auto refusal = vocabulary_refusal(plan.model, layout, plan.training, has_profile)) {
+    throw InputError("layout", refusal->problem, refusal->hint);
   }
-  const std::int64_t vocabulary = plan.model.vocabulary;
-  if (vocabulary % layout.pipeline == 0) return;
-  throw InputError("layout",
-                   "a vocabulary of " + std::to_string(vocabulary) + " does not divide over " +
-                       std::to_string(layout.pipeline) + " pipeline ranks",
-                   "another pipeline degree, or a model whose vocabulary is padded");
 }
 
 }  // namespace plumb

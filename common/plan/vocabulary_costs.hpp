@@ -16,9 +16,8 @@ struct PartCosts {
 };
 [[nodiscard]] PartCosts part_costs(const Plan& plan, const Scenario& scenario);
 
-// What their stages take, with what each takes once a step, in their order; none where the vocabulary is not divided.
-[[nodiscard]] std::vector<ComputeCost> part_stages(const Plan& plan, const Scenario& scenario,
-                                                   const StageGroups& groups);
+// What their stages take, with what each takes once a step, in their order.
+[[nodiscard]] std::vector<ComputeCost> part_stages(const Plan& plan, const PartCosts& parts, const StageGroups& groups);
 
 // What joins them. Hidden states are broadcast and added up over a ring, in which all ranks but one receive them; of
 // tokens' statistics, three numbers in fp32, there is an all-reduce. With modules that predict more tokens all heads'

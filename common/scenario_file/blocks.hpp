@@ -84,15 +84,30 @@ struct TensorChoices {
 };
 [[nodiscard]] TensorChoices read_tensor(const YamlValue& block);
 
+// `vocabulary` of a layout: barriers of those that the pipeline's ranks divide, at least one; 0: whole.
+struct VocabularyChoices {
+  std::vector<int> barriers = {0};
+  std::optional<YamlValue> place = {};
+  [[nodiscard]] bool open() const { return barriers.size() > 1; }
+};
+[[nodiscard]] VocabularyChoices read_vocabulary(const YamlValue& block);
+
 // Degrees and orders, at least one layout; settles the number of ranks of `cluster` and, where it is left out, of
 // pipeline stages. Where degrees are open (auto or a list), their product is the number of ranks of the cluster.
 struct LayoutChoices {
   std::vector<Layout> layouts = {};
   std::optional<std::vector<int>> stage_data_pipelines = {};  // as in a scenario
   std::optional<YamlValue> tensor_place = {};                 // of the tensor degree
+  std::optional<YamlValue> vocabulary_place = {};
 };
 [[nodiscard]] LayoutChoices read_layouts(const YamlValue& file, const std::optional<YamlValue>& given,
                                          ClusterBlock& cluster);
+// Of one layout; of several, planning tells which of them cannot be. Fail where the model's shapes, the sequence, given
+// or the model's own, or the vocabulary cannot be divided as the layout says.
+void require_divided_model(const YamlValue& file, const LayoutChoices& choices, const Model& model);
+void require_divided_sequence(const YamlValue& file, const std::optional<YamlValue>& given,
+                              const LayoutChoices& choices, std::int64_t sequence);
+void require_vocabulary(const LayoutChoices& choices, const Scenario& scenario);
 // Fails for what is wrong in the block whatever the cluster is: for one whose machine is not known.
 void require_readable_layout(const YamlValue& given);
 

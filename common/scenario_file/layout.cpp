@@ -46,6 +46,7 @@ struct LayoutBlock {
   Layout layout = {};
   OpenDegrees pipeline = {};
   TensorChoices tensor = {};
+  VocabularyChoices vocabulary = {};
   OpenDegrees data = {};
   bool any_order = false;
   std::optional<YamlValue> pipeline_place = {};
@@ -53,25 +54,15 @@ struct LayoutBlock {
   bool by_stage_open = false;
   ShardingChoices sharding = {};
   std::optional<YamlValue> by_stage_place = {};
-  [[nodiscard]] bool open() const { return pipeline.open() || tensor.open() || data.open() || any_order; }
+  [[nodiscard]] bool open() const {
+    return pipeline.open() || tensor.open() || vocabulary.open() || data.open() || any_order;
+  }
   // That are said; none: any.
   [[nodiscard]] std::vector<int> pipeline_lengths() const {
     if (pipeline.any || !pipeline_place) return {};
     return pipeline.some.empty() ? std::vector<int>{layout.pipeline} : pipeline.some;
   }
 };
-
-// Over the pipeline's ranks (arXiv 2411.05288), with one barrier unless it says two.
-void read_vocabulary(const YamlValue& block, Layout& layout) {
-  require_block(block, "vocabulary", "barriers");
-  block.check_keys({"over", "barriers"});
-  if (const auto over = block.find("over"); over && over->text() != axis_name(MeshAxis::pipeline)) {
-    over->fail(over->path() + ": unknown '" + excerpt(over->text()) + "'",
-               "pipeline; a tensor layout divides its ranks' vocabulary by itself");
-  }
-  const auto barriers = block.find("barriers");
-  layout.vocabulary_barriers = barriers ? static_cast<int>(barriers->integer(1, 2)) : 1;
-}
 
 void read_by_stage(const YamlValue& value, LayoutBlock& result) {
   if (is_auto(value)) {
@@ -233,7 +224,8 @@ LayoutBlock read_block(const YamlValue& given) {
   const YamlValue block = block_or_file(given, "layout");
   require_block(block, "layout", "pipeline");
   block.check_keys({"order", "pipeline", "tensor", "data", "context", "expert", "vocabulary"});
-  if (const auto vocabulary = block.find("vocabulary")) read_vocabulary(*vocabulary, result.layout);
+  if (const auto vocabulary = block.find("vocabulary")) result.vocabulary = read_vocabulary(*vocabulary);
+  result.layout.vocabulary_barriers = result.vocabulary.barriers.front();
   if (const auto order = block.find("order")) {
     result.any_order = is_auto(*order);
     if (!result.any_order) result.layout.order = read_order(*order);
@@ -288,7 +280,8 @@ std::vector<Layout> open_layouts(const YamlValue& place, const LayoutBlock& bloc
                     .depths = degrees(block.tensor.depths, block.layout.tensor.depth),
                     .sequence_parallel = block.tensor.sequence_parallel,
                     .asynchronous = block.tensor.asynchronous,
-                    .reshard_after_forward = block.tensor.reshard_after_forward};
+                    .reshard_after_forward = block.tensor.reshard_after_forward,
+                    .vocabulary_barriers = block.vocabulary.barriers};
   if (!block.any_order) space.orders = {block.layout.order};
   // As in a layout that is settled: a pipeline that nobody mentions takes the ranks that are left.
   if (!block.pipeline_place) space.pipeline.reset();
@@ -323,14 +316,16 @@ LayoutChoices read_layouts(const YamlValue& file, const std::optional<YamlValue>
   settle_by_stage(block);
   if (block.open()) {
     LayoutChoices choices{.layouts = open_layouts(block.pipeline_place.value_or(*given), block, cluster),
-                          .tensor_place = block.tensor.place};
+                          .tensor_place = block.tensor.place,
+                          .vocabulary_place = block.vocabulary.place};
     if (block.by_stage_open) choices.stage_data_pipelines = block.pipeline_lengths();
     return choices;
   }
   const YamlValue place = block.by_stage_place.value_or(block.pipeline_place.value_or(block_or_file(*given, "layout")));
   settle_ranks(place, block.layout, block.pipeline_place || block.by_stage_place, cluster);
   return {.layouts = settled_sharding({block.layout}, block.sharding, cluster.cluster.machine.devices),
-          .tensor_place = block.tensor.place};
+          .tensor_place = block.tensor.place,
+          .vocabulary_place = block.vocabulary.place};
 }
 
 }  // namespace plumb

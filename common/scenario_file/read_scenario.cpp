@@ -82,31 +82,6 @@ void require_divided_batch(const YamlValue& place, const Scenario& scenario) {
                  ", or another data degree");
 }
 
-// Of one layout; of several, planning tells which of them cannot be.
-void require_divided_model(const YamlValue& file, const LayoutChoices& choices, const Model& model) {
-  if (choices.layouts.size() > 1) return;
-  Layout layout = choices.layouts.front();
-  try {
-    require_divisible(model, layout);
-  } catch (const InputError& error) {
-    const YamlValue place = choices.tensor_place ? *choices.tensor_place : file.require("layout");
-    if (is_grid(layout.tensor)) place.fail(error.problem(), error.hint());
-    while (!is_divisible(model, layout)) --layout.tensor.degree;
-    place.fail(error.problem(), "a tensor degree of " + std::to_string(layout.tensor.degree));
-  }
-}
-
-// The same of a sequence, given or the model's own.
-void require_divided_sequence(const YamlValue& file, const std::optional<YamlValue>& given,
-                              const LayoutChoices& choices, std::int64_t sequence) {
-  if (choices.layouts.size() > 1) return;
-  try {
-    require_divides_sequence(choices.layouts.front().tensor, sequence);
-  } catch (const InputError& error) {
-    (given ? *given : file.require("layout")).fail(error.problem(), error.hint());
-  }
-}
-
 void settle_batches(const TrainingBlock& block, Scenario& scenario) {
   Training& training = scenario.training;
   std::vector<std::int64_t>& sizes = scenario.microbatches;
@@ -255,7 +230,8 @@ void require_schedule_fits(const std::optional<YamlValue>& value, const Scenario
                                        .slices = choice.slices,
                                        .group = choice.group,
                                        .update_every = choice.update_every,
-                                       .overlap = choice.overlap});
+                                       .overlap = choice.overlap,
+                                       .vocabulary_barriers = scenario.layout.vocabulary_barriers});
         return;
       } catch (const InputError& error) {
         if (!first) first = error;
@@ -369,7 +345,7 @@ Scenario read_scenario(const YamlValue& file, const std::string& name, const Sce
   scenario.training = training.training;
   scenario.training.sequence = settle_sequence(training.sequence, scenario.model);
   require_divided_sequence(file, training.sequence, choices, scenario.training.sequence);
-  scenario.layouts = std::move(choices.layouts);
+  scenario.layouts = choices.layouts;
   scenario.stage_data_pipelines = std::move(choices.stage_data_pipelines);
   scenario.layout = scenario.layouts.front();
   scenario.cluster = cluster.cluster;
@@ -384,6 +360,7 @@ Scenario read_scenario(const YamlValue& file, const std::string& name, const Sce
     scenario.profile = read_profile(find_file(*profile));
     scenario.profile_file = find_file(*profile).string();
   }
+  require_vocabulary(choices, scenario);
   settle_batches(training, scenario);
   require_shares_whole(file, scenario);
   for (Layout& layout : stage_data_layouts(scenario)) scenario.layouts.push_back(std::move(layout));

@@ -106,6 +106,10 @@ TensorChoices read_tensor(const YamlValue& block) {
   if (const auto flag = block.find("asynchronous")) {
     choices.asynchronous = read_flags(*flag);
     tensor.asynchronous = choices.asynchronous.front();
+    if (!choices.degrees.open() && tensor.degree == 1 && choices.asynchronous == std::vector{true}) {
+      flag->fail("what is asynchronous are moves among tensor ranks, and the tensor degree is 1",
+                 "degree: 2 or more beside it, or asynchronous: false");
+    }
     // Of several layouts those are that can be.
     const bool divides_tokens = holds(choices.kinds, TensorKind::one_d) && holds(choices.sequence_parallel, true);
     const bool in_pieces = divides_tokens || std::ranges::any_of(choices.kinds, has_panels);

@@ -93,7 +93,8 @@ BlockCache::Key BlockCache::key_of(const Scenario& scenario, const Plan& plan, b
       static_cast<int>(stages(plan.schedule) > 1),
       layout.tensor.asynchronous,
       core_slowdown(layout, scenario.cluster.machine),
-      scenario.training.offload};
+      scenario.training.offload,
+      layout.vocabulary_barriers > 0};
 }
 
 BlockRuns& BlockCache::runs(const Scenario& scenario, const Plan& plan, bool backward_is_split) {
@@ -108,6 +109,12 @@ const std::vector<ComputeCost>& BlockCache::blocks(const BlockRuns& runs) {
   if (blocks_of_ != &runs) runs.write_to(blocks_);
   blocks_of_ = &runs;
   return blocks_;
+}
+
+const PartCosts& BlockCache::parts(const Scenario& scenario, const Plan& plan) {
+  const std::tuple key{key_of(scenario, plan, false), plan.layout.pipeline, plan.layout.vocabulary_barriers};
+  const auto found = parts_.find(key);
+  return found != parts_.end() ? found->second : parts_.try_emplace(key, part_costs(plan, scenario)).first->second;
 }
 
 std::vector<std::int64_t> BlockCache::slice_tokens(const Scenario& scenario, const Plan& plan,

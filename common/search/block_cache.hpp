@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/cost/collective_time.hpp"
+#include "common/plan/vocabulary_costs.hpp"
 #include "common/planner/plan_on.hpp"
 
 namespace plumb {
@@ -40,6 +41,9 @@ class BlockCache {
   // All blocks of runs that came from here: until the next call. A family's take as much memory as a hundred of runs.
   [[nodiscard]] const std::vector<ComputeCost>& blocks(const BlockRuns& runs);
 
+  // Of a vocabulary that the layout divides over the pipeline; `plan` has its boundary.
+  [[nodiscard]] const PartCosts& parts(const Scenario& scenario, const Plan& plan);
+
   // Of the family's schedule, as slice_tokens of common/planner says; `plan` has none yet.
   [[nodiscard]] std::vector<std::int64_t> slice_tokens(const Scenario& scenario, const Plan& plan,
                                                        const PlanChoice& choice);
@@ -52,12 +56,13 @@ class BlockCache {
   // Kind, degree and depth, what I and W gather again, and where the groups along a grid's axes stand.
   using TensorKey = std::tuple<TensorKind, int, int, bool, std::vector<Place>>;
   using Key = std::tuple<DataKey, TensorKey, int, bool, Place, int, std::int64_t, RecomputeMode, int, PipelineExchange,
-                         bool, std::vector<Slice>, int, bool, double, Offload>;
+                         bool, std::vector<Slice>, int, bool, double, Offload, bool>;
   [[nodiscard]] static Place place_of(const GroupPlacement& group);
   [[nodiscard]] static DataKey data_key_of(const Scenario& scenario);
   [[nodiscard]] static Key key_of(const Scenario& scenario, const Plan& plan, bool backward_is_split);
 
   std::map<Key, BlockRuns> cache_;
+  std::map<std::tuple<Key, int, int>, PartCosts> parts_;  // also by pipeline ranks and barriers
   std::vector<ComputeCost> blocks_;
   const BlockRuns* blocks_of_ = nullptr;
   // Also by what the longest path is over: ranks and microbatches, and the schedule.

@@ -46,16 +46,20 @@ Seconds least_time(const std::vector<ComputeCost>& blocks, const BoundedFamily& 
     if (time.value > 0) passing = std::min(passing, before_next / time);
   }
   const auto passes = static_cast<double>(family.passes);
-  Seconds least = std::max((work * passes + optimizer) / static_cast<double>(family.ranks),
+  const BoundedParts& parts = family.parts;
+  Seconds least = std::max((work * passes + optimizer) / static_cast<double>(family.ranks) + parts.optimizer,
                            heaviest * (passes / static_cast<double>(family.replicas)));
+  least += parts.passing * passes;
   if (family.stages == family.ranks && family.replicas == 1 && passing > 0) {
     const double through = -std::expm1(family.ranks * std::log1p(-passing / passes));
-    if (through > 0) least = std::max(least, work * (passing / through));
+    if (through > 0) least = std::max(least, work * (passing / through) + parts.in_between * passes);
   }
   return (least * least_of_pairs(family.hidden_in_pairs) + family.overhead) * rounding;
 }
 
-Bytes least_memory(const std::vector<ComputeCost>& blocks, const BoundedFamily& family) {
+namespace {
+
+Bytes least_of_blocks(const std::vector<ComputeCost>& blocks, const BoundedFamily& family) {
   Bytes all;
   for (const ComputeCost& block : blocks) all += states_held(block) + (family.redone ? Bytes{} : block.kept_bytes);
   Bytes low = all / family.ranks;
@@ -70,6 +74,12 @@ Bytes least_memory(const std::vector<ComputeCost>& blocks, const BoundedFamily& 
     (reaches_end(blocks, family, middle) ? high : low) = middle;
   }
   return high;
+}
+
+}  // namespace
+
+Bytes least_memory(const std::vector<ComputeCost>& blocks, const BoundedFamily& family) {
+  return least_of_blocks(blocks, family) + family.parts.states;
 }
 
 }  // namespace plumb

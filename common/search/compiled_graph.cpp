@@ -7,6 +7,7 @@
 
 #include "common/schedule/action_index.hpp"
 #include "common/schedule/reductions.hpp"
+#include "common/schedule/vocabulary_parts.hpp"
 #include "common/schedule/weight_versions.hpp"
 #include "common/search/compiled_blocks.hpp"
 
@@ -167,7 +168,7 @@ class GraphCompiler {
     const ActionIndex index = index_actions(schedule_);
     const std::map<Action, int> versions = weight_version_changes(schedule_);
     compiled_.ranks.resize(static_cast<std::size_t>(schedule_.ranks));
-    std::vector<bool> known(static_cast<std::size_t>(stages(schedule_)) * footprint_kinds *
+    std::vector<bool> known(static_cast<std::size_t>(all_stages(schedule_)) * footprint_kinds *
                             static_cast<std::size_t>(schedule_.slices));
     for (const NodeId id : order) {
       const Node& node = graph_.nodes[id];
@@ -191,9 +192,62 @@ class GraphCompiler {
         rank.arrivals.push_back({.position = position_[id], .received = true});
         compiled_.ranks[static_cast<std::size_t>(node.peer)].arrivals.push_back(
             {.position = position_[id], .received = false});
+      } else if (joins_parts(node.action.kind)) {
+        add_joined(id);
       }
     }
     bound_messages();
+    bound_joined();
+  }
+
+  // Of BCAST all ranks but the one that had it have one more, of REDUCE all but the one that needs the sum one less.
+  void add_joined(NodeId id) {
+    const Action& action = graph_.nodes[id].action;
+    if (action.kind == ActionKind::all_reduce) return;
+    const bool head = sort_of_stage(schedule_, action.stage) == StageSort::head;
+    for (int rank = 0; rank < schedule_.ranks; ++rank) {
+      if (rank == rank_beside_parts(schedule_, action.stage)) continue;
+      compiled_.ranks[static_cast<std::size_t>(rank)].arrivals.push_back(
+          {.position = position_[id],
+           .received = action.kind == ActionKind::broadcast,
+           .of = head ? MessageOf::head : MessageOf::embedding});
+    }
+  }
+
+  // What waits for the head's parts, or for the last stage's B, is of a microbatch that the last rank is between F and
+  // B of. Of the embedding the rank has looked up what it has not done F of, or done B of what it has not added yet.
+  void bound_joined() {
+    if (schedule_.vocabulary_barriers == 0) return;
+    const auto most_of = [&](int rank, const auto& change) {
+      std::int64_t level = 0;
+      std::int64_t most = 0;
+      for (const Action& action : schedule_.actions[static_cast<std::size_t>(rank)]) {
+        if (is_compute(action.kind)) most = std::max(most, level += change(action));
+      }
+      return most;
+    };
+    const auto goes_back = [](const Action& action) {
+      return action.kind == ActionKind::backward || action.kind == ActionKind::input_gradient;
+    };
+    const auto in_layers = [&](const Action& action) -> std::int64_t {
+      if (is_part(schedule_, action.stage)) return 0;
+      return action.kind == ActionKind::forward ? 1 : goes_back(action) ? -1 : 0;
+    };
+    const auto of_embedding = [&](const Action& action, ActionKind kind) {
+      return action.kind == kind && sort_of_stage(schedule_, action.stage) == StageSort::embedding;
+    };
+    const std::int64_t at_last = most_of(schedule_.ranks - 1, in_layers);
+    for (int rank = 0; rank < schedule_.ranks; ++rank) {
+      const std::int64_t ahead = most_of(rank, [&](const Action& action) -> std::int64_t {
+        return of_embedding(action, ActionKind::forward) ? 1 : -std::max<std::int64_t>(in_layers(action), 0);
+      });
+      const std::int64_t behind = most_of(rank, [&](const Action& action) -> std::int64_t {
+        return of_embedding(action, ActionKind::backward) ? -1 : std::max<std::int64_t>(-in_layers(action), 0);
+      });
+      auto& most = compiled_.ranks[static_cast<std::size_t>(rank)].most_messages;
+      most[static_cast<std::size_t>(MessageOf::head)] = 2 * at_last;
+      most[static_cast<std::size_t>(MessageOf::embedding)] = ahead + behind;
+    }
   }
 
   // An activation that waits is of a microbatch that its sender has not gone back through, a gradient that waits is of
@@ -204,6 +258,7 @@ class GraphCompiler {
     std::vector<std::int64_t> most(count, 0);
     for (const auto& list : schedule_.actions) {
       for (const Action& action : list) {
+        if (is_part(schedule_, action.stage)) continue;
         const auto stage = static_cast<std::size_t>(action.stage);
         if (action.kind == ActionKind::forward) most[stage] = std::max(most[stage], ++under_way[stage]);
         const bool back = action.kind == ActionKind::backward || action.kind == ActionKind::input_gradient;
@@ -214,7 +269,8 @@ class GraphCompiler {
     for (int rank = 0; rank < schedule_.ranks; ++rank) {
       for (const int stage : stages_of_rank(schedule_, rank)) {
         const auto own = static_cast<std::size_t>(stage);
-        compiled_.ranks[static_cast<std::size_t>(rank)].most_messages +=
+        if (is_part(schedule_, stage)) continue;
+        compiled_.ranks[static_cast<std::size_t>(rank)].most_messages.front() +=
             2 * (most[own] + (own > 0 ? most[own - 1] : 0)) * replicas(schedule_);
       }
     }
@@ -243,6 +299,7 @@ CompiledGraph compile_graph(const Schedule& lowered, PipelineCosts costs, int pe
   costs.inside = {.latency = {1}, .bandwidth = {1}};
   costs.outside = costs.inside;
   costs.hidden_in_pairs = 0;
+  costs.vocabulary = {.parts = lowered.vocabulary_barriers > 0 ? lowered.ranks : 0};
   return GraphCompiler(lowered, costs).build(period);
 }
 

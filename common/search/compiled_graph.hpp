@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -39,14 +40,18 @@ struct CompiledFootprint {
   int versions = 0;  // of the stage's weights more, or less
   std::uint32_t index = 0;
 };
+// What messages are of: a boundary of stages, or what joins the parts of a divided head or embedding.
+enum class MessageOf : std::uint8_t { stages, head, embedding };
+inline constexpr std::size_t message_sorts = 3;
 // A message that arrives: from then on it counts at its receiver and no longer at its sender.
 struct CompiledArrival {
   std::uint32_t position = 0;
   bool received = false;  // by this rank
+  MessageOf of = MessageOf::stages;
 };
 struct CompiledRank {
-  std::int64_t most_messages = 0;            // that can wait on it at once, made there or arrived
-  std::vector<CompiledAction> actions = {};  // ascending
+  std::array<std::int64_t, message_sorts> most_messages = {};  // that can wait on it at once, made there or arrived
+  std::vector<CompiledAction> actions = {};                    // ascending
   std::vector<CompiledArrival> arrivals = {};
 };
 

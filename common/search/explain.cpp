@@ -15,8 +15,13 @@ std::string_view name_of(LeftOutWhy why) {
 }
 
 LeftOut& LeftOutLog::entry(LeftOutWhy why, const Layout& layout) {
-  const LeftOut of{.why = why, .tensor = layout.tensor.degree, .kind = layout.tensor.kind, .pipeline = layout.pipeline};
-  return entries_.try_emplace(std::tuple(why, of.tensor, of.kind, of.pipeline), of).first->second;
+  const LeftOut of{.why = why,
+                   .tensor = layout.tensor.degree,
+                   .kind = layout.tensor.kind,
+                   .pipeline = layout.pipeline,
+                   .vocabulary_barriers = layout.vocabulary_barriers};
+  const std::tuple key(why, of.tensor, of.kind, of.pipeline, of.vocabulary_barriers);
+  return entries_.try_emplace(key, of).first->second;
 }
 
 void LeftOutLog::cannot_be_built(const std::string& reason, std::int64_t candidates) {
@@ -51,8 +56,8 @@ std::vector<LeftOut> LeftOutLog::sorted() const {
   for (const auto& [key, entry] : by_reason_) result.push_back(entry);
   for (const auto& [key, entry] : entries_) result.push_back(entry);
   std::ranges::sort(result, [](const LeftOut& a, const LeftOut& b) {
-    return std::tuple(a.why, -a.candidates, a.reason, a.tensor, a.kind, a.pipeline) <
-           std::tuple(b.why, -b.candidates, b.reason, b.tensor, b.kind, b.pipeline);
+    return std::tuple(a.why, -a.candidates, a.reason, a.tensor, a.kind, a.pipeline, a.vocabulary_barriers) <
+           std::tuple(b.why, -b.candidates, b.reason, b.tensor, b.kind, b.pipeline, b.vocabulary_barriers);
   });
   return result;
 }

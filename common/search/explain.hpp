@@ -25,13 +25,15 @@ enum class LeftOutWhy : std::uint8_t {
 // "cannot_be_built": as in JSON.
 [[nodiscard]] std::string_view name_of(LeftOutWhy why);
 
-// Candidates of one tensor degree and kind and one pipeline degree, or of one reason that they cannot be built.
+// Candidates of one tensor degree and kind, one pipeline degree and one way to hold the vocabulary, or of one reason
+// that they cannot be built.
 struct LeftOut {
   LeftOutWhy why = LeftOutWhy::cannot_be_built;
   std::string reason = {};  // why not, where it was not weighed; of those that differ in numbers alone the first
   int tensor = 0;           // 0: of any layout
   TensorKind kind = TensorKind::one_d;
   int pipeline = 0;
+  int vocabulary_barriers = 0;
   std::int64_t candidates = 0;
   Bytes least_bytes = {};   // that any of them needs
   Seconds least_time = {};  // that any of them takes
@@ -46,14 +48,14 @@ class LeftOutLog {
   void too_large(LeftOutWhy why, const Layout& layout, Bytes bytes, std::int64_t candidates);
   void too_slow(const Layout& layout, Seconds time, std::int64_t candidates);
 
-  // By why, then the most candidates first, then reason, tensor degree and kind, and pipeline degree.
+  // By why, then the most candidates first, then reason, tensor degree and kind, pipeline degree and barriers.
   [[nodiscard]] std::vector<LeftOut> sorted() const;
   [[nodiscard]] std::int64_t candidates(LeftOutWhy why) const;
 
  private:
   LeftOut& entry(LeftOutWhy why, const Layout& layout);
   void add_by_reason(LeftOutWhy why, const std::string& reason, std::int64_t candidates);
-  std::map<std::tuple<LeftOutWhy, int, TensorKind, int>, LeftOut> entries_;
+  std::map<std::tuple<LeftOutWhy, int, TensorKind, int, int>, LeftOut> entries_;
   std::map<std::pair<LeftOutWhy, std::string>, LeftOut> by_reason_;  // by reason without its numbers
 };
 

@@ -13,6 +13,7 @@
 #include "common/plan/gradient_clipping.hpp"
 #include "common/plan/host_memory.hpp"
 #include "common/plan/plan_costs.hpp"
+#include "common/plan/vocabulary_costs.hpp"
 #include "common/planner/fastest_split.hpp"
 #include "common/planner/slice_tokens.hpp"
 #include "common/search/block_cache.hpp"
@@ -32,6 +33,16 @@ std::optional<Family> with_equal_tokens(const Family& family, const Scenario& sc
   Family equal = family;
   equal.schedule.slices_by = SlicesBy::tokens;
   return equal;
+}
+
+// With one barrier W of the head may come any time behind it.
+BoundedParts bounded_parts(const PartCosts& parts, int barriers) {
+  const auto& [head, embedding] = parts;
+  const Seconds gradient = barriers == 1 ? head.input_gradient : backward_time(times_of(head, 0));
+  return {.passing = microbatch_time(head, false) + microbatch_time(embedding, false),
+          .in_between = head.forward + gradient,
+          .optimizer = head.optimizer + embedding.optimizer,
+          .states = states_held(head) + states_held(embedding)};
 }
 
 std::vector<std::vector<Moment>> until_input(HeldMoments held) {
@@ -64,6 +75,7 @@ class FastEvaluator::Impl {
   [[nodiscard]] bool needs_whole_plan() const {
     return structure_->evicts || (structure_->has_pairs && plan_.software.hidden_in_pairs > 0);
   }
+  [[nodiscard]] bool divides_vocabulary() const { return plan_.layout.vocabulary_barriers > 0; }
   [[nodiscard]] bool settles(const Family& family);
   [[nodiscard]] Scenario asked() const;
   [[nodiscard]] Split dynamic_split(bool thorough);
@@ -86,6 +98,7 @@ class FastEvaluator::Impl {
   BlockRuns* runs_ = nullptr;
   // By run, stages on the rank, and whether W makes the last gradients.
   std::map<std::tuple<std::size_t, std::size_t, bool>, ComputeCost> stage_costs_;
+  std::vector<ComputeCost> parts_;       // of a vocabulary that the ranks divide, as stages
   std::vector<const ComputeCost*> set_;  // by stage, of these, what costs_ has: splits share most of it
   std::vector<double> durations_;
   CompiledTimes times_;
@@ -114,6 +127,7 @@ void FastEvaluator::Impl::settle(const Family& family) {
   settle_structure({.microbatch = family.microbatch, .schedule = family.schedule, .split = {}});
   if (needs_whole_plan()) return;
   plan_.schedule = structure_->placement;
+  require_vocabulary_possible(plan_, scenario_.profile.has_value());
   require_sharding_possible(plan_);
   require_clipping_possible(plan_);
   require_offload_possible(plan_);
@@ -124,6 +138,8 @@ void FastEvaluator::Impl::settle(const Family& family) {
   costs_ = costs_beside_stages(plan_, scenario_);
   groups_ = stage_groups(plan_, 0);
   groups_.weight_gradient_last = structure_->weight_gradient_last;
+  parts_.clear();
+  if (divides_vocabulary()) parts_ = part_stages(plan_, blocks_.parts(scenario_, plan_), groups_);
   held_on_host_.clear();
   if (plan_.training.offload.activations) held_on_host_ = until_input(held_with(*structure_, more_));
   stage_costs_.clear();
@@ -145,6 +161,7 @@ void FastEvaluator::Impl::settle_structure(const PlanChoice& choice) {
       .group = shape.group,
       .update_every = shape.update_every,
       .overlap = shape.overlap,
+      .vocabulary_barriers = shape.vocabulary_barriers,
       .recompute = recomputes_by_action(plan_),
       .data_parallel = plan_.layout.data.degree > 1,
       .gathering = weight_gathering(plan_.layout),
@@ -159,9 +176,11 @@ void FastEvaluator::Impl::settle_structure(const PlanChoice& choice) {
 
 void FastEvaluator::Impl::set_costs(const Split& split) {
   const CompiledGraph& compiled = structure_->compiled;
-  costs_.stages.resize(split.layers.size());
-  set_.resize(split.layers.size());
-  std::vector<bool> changed(split.layers.size());
+  const std::size_t count = split.layers.size();
+  std::vector<bool> changed(count + parts_.size(), set_.empty());
+  costs_.stages.resize(count + parts_.size());
+  if (set_.empty()) std::ranges::copy(parts_, costs_.stages.begin() + static_cast<std::ptrdiff_t>(count));
+  set_.resize(count);
   int first = 0;
   for (std::size_t stage = 0; stage < split.layers.size(); ++stage) {
     const bool head = stage + 1 == split.layers.size();
@@ -213,6 +232,8 @@ Split FastEvaluator::Impl::dynamic_split(bool thorough) {
     search.others = [this] {
       Plan chain = plan_;
       chain.costs = costs_;
+      // Each of several loops has its part of the same microbatches.
+      if (more_ > 0) chain.schedule.microbatches += more_ * structure_->compiled.loops.front().microbatches;
       return cuts_of_planners(cut_problem(scenario_, chain));
     };
   }
@@ -294,6 +315,10 @@ const std::vector<ComputeCost>& FastEvaluator::Impl::bounded_blocks(const Family
     for (int rank = 0; rank < shape.ranks; ++rank) bounded.held.push_back(entry->most_held(shape, rank));
   }
   if (bounded.splits_backward) scenario_.software.exchange = PipelineExchange::asynchronous;
+  if (divides_vocabulary()) {
+    plan_.boundary = plan_boundary(plan_);
+    bounded.parts = bounded_parts(blocks_.parts(scenario_, plan_), family.layout.vocabulary_barriers);
+  }
   return blocks_.blocks(blocks_.runs(scenario_, plan_, bounded.splits_backward));
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
+#include <numeric>
 
 namespace plumb {
 namespace {
@@ -46,7 +47,7 @@ void sort_nearly_sorted(std::vector<Arrival>& arrivals) {
 // What an action makes for a neighbour counts from its end on: on the same rank as an input that waits, else as a
 // message that has not arrived.
 void PeakMemory::set_changes(const CompiledGraph& compiled, const PipelineCosts& costs) {
-  const auto stage_count = static_cast<std::int32_t>(costs.stages.size());
+  const std::int32_t chain = chain_stages(costs);
   changes_.resize(costs.stages.size() * footprint_kinds * static_cast<std::size_t>(compiled.slices));
   for (const auto& [action, redone, versions, index] : compiled.footprints) {
     const Bytes weights = costs.stages[static_cast<std::size_t>(action.stage)].parameter_bytes * versions;
@@ -62,15 +63,17 @@ void PeakMemory::set_changes(const CompiledGraph& compiled, const PipelineCosts&
     }
     const bool forward = action.kind == ActionKind::forward;
     const bool gradient = action.kind == ActionKind::backward || action.kind == ActionKind::input_gradient;
-    const bool takes = (forward && action.stage > 0) || (gradient && action.stage + 1 < stage_count);
-    const bool makes = (forward && action.stage + 1 < stage_count) || (gradient && action.stage > 0);
+    const bool makes =
+        action.stage < chain && ((forward && action.stage + 1 < chain) || (gradient && action.stage > 0));
+    const Bytes made = (makes ? costs.boundary_bytes : Bytes{}) + made_for_parts(costs, action);
     const Footprint bytes = footprint(costs, action, redone);
     changes_[index] = {.at_start = sum(bytes.at_start).value,
-                       .at_end = (sum(bytes.at_end) + weights).value + (makes ? costs.boundary_bytes.value : 0),
-                       .own_at_start = sum(bytes.at_start).value + (takes ? costs.boundary_bytes.value : 0),
+                       .at_end = (sum(bytes.at_end) + weights + made).value,
+                       .own_at_start = (sum(bytes.at_start) - bytes.at_start.messages).value,  // which it takes
                        .own_at_end = (sum(bytes.at_end) + weights).value};
   }
-  boundary_ = costs.boundary_bytes.value;
+  message_ = {costs.boundary_bytes.value, costs.vocabulary.head_broadcast.bytes.value,
+              costs.vocabulary.embedding_broadcast.bytes.value};
   fixed_.clear();
   for (const std::vector<int>& own : compiled.stages_of_rank) {
     Bytes sum;
@@ -96,7 +99,8 @@ std::int64_t PeakMemory::bound(const CompiledGraph& compiled, int more, std::siz
     level += change.own_at_end;
   });
   const std::int64_t messages = 4 * std::ssize(compiled.stages_of_rank[rank]) * piled_up;  // as most_messages counts
-  return most + boundary_ * (compiled.ranks[rank].most_messages + messages);
+  const auto& at_once = compiled.ranks[rank].most_messages;
+  return std::inner_product(message_.begin(), message_.end(), at_once.begin(), most + message_.front() * messages);
 }
 
 void PeakMemory::collect_arrivals(const CompiledGraph& compiled, const CompiledTimes& times, const CompiledRank& rank,
@@ -104,7 +108,8 @@ void PeakMemory::collect_arrivals(const CompiledGraph& compiled, const CompiledT
   arrivals_.clear();
   for_each(compiled, times.more(), rank.arrivals, [&](const CompiledArrival& arrival, std::size_t position) {
     const double time = times.end(position);
-    arrivals_.push_back(arrival.received ? Arrival{time - slack, boundary_} : Arrival{time + slack, -boundary_});
+    const std::int64_t bytes = message_.at(static_cast<std::size_t>(arrival.of));
+    arrivals_.push_back(arrival.received ? Arrival{time - slack, bytes} : Arrival{time + slack, -bytes});
   });
   sort_nearly_sorted(arrivals_);
 }

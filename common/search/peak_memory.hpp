@@ -1,6 +1,7 @@
 // The fullest rank of a schedule that a compiled graph timed: what memory_over_time would find.
 #pragma once
 
+#include <array>
 #include <utility>
 #include <vector>
 
@@ -45,9 +46,9 @@ class PeakMemory {
                         double slack);
   [[nodiscard]] std::int64_t peak(const CompiledGraph& compiled, const CompiledTimes& times, std::size_t rank) const;
 
-  std::vector<Change> changes_;      // by footprint
-  std::vector<std::int64_t> fixed_;  // by rank
-  std::int64_t boundary_ = 0;
+  std::vector<Change> changes_;                           // by footprint
+  std::vector<std::int64_t> fixed_;                       // by rank
+  std::array<std::int64_t, message_sorts> message_ = {};  // of a boundary, of the head, of the embedding
   std::vector<std::pair<std::int64_t, std::size_t>> by_bound_;
   std::vector<Arrival> arrivals_;
 };

@@ -6,6 +6,7 @@
 #include "common/layout/divisible.hpp"
 #include "common/layout/message_shares.hpp"
 #include "common/scenario/grid_refusal.hpp"
+#include "common/scenario/vocabulary_refusal.hpp"
 
 namespace plumb {
 namespace {
@@ -23,11 +24,6 @@ SearchSpace::SearchSpace(const Scenario& scenario)
       recomputes_(recomputes_of(scenario)),
       offloads_(offloads_of(scenario)) {
   for (const Layout& layout : layouts_) {
-    if (layout.vocabulary_barriers > 0) {
-      throw InputError("layout",
-                       "a vocabulary over the pipeline is not searched yet beside open degrees, recompute or offload",
-                       "one of each; schedules, splits and microbatches may be lists");
-    }
     std::string refusal;
     try {
       if (layouts_.size() > 1) require_divisible(scenario.model, layout);
@@ -74,6 +70,14 @@ PlanChoice SearchSpace::choice(std::int64_t candidate) const {
           .offload = of.offload};
 }
 
+std::optional<std::string> SearchSpace::vocabulary_refused(const Family& family) const {
+  Training training = scenario_.training;
+  training.offload = family.offload;
+  auto refused = vocabulary_refusal(scenario_.model, family.layout, training, scenario_.profile.has_value());
+  if (!refused) refused = vocabulary_refusal(family.schedule, family.layout);
+  return refused ? std::optional(std::move(refused->problem)) : std::nullopt;
+}
+
 std::optional<std::string> SearchSpace::refusal(std::int64_t family) const {
   const auto layout = static_cast<std::size_t>(family / (families_ / std::ssize(layouts_)));
   if (!layout_refusals_[layout].empty()) return layout_refusals_[layout];
@@ -83,6 +87,7 @@ std::optional<std::string> SearchSpace::refusal(std::int64_t family) const {
   }
   if (auto uneven = uneven_shares(of.layout, of.microbatch)) return uneven;
   if (auto refused = grid_refusal(scenario_, of.layout.tensor, of.microbatch)) return std::move(refused->problem);
+  if (auto refused = vocabulary_refused(of)) return refused;
   if (stages_of(of.schedule, of.layout.pipeline) > most_stages_) {
     return "more stages than the " + std::to_string(scenario_.model.layers.size()) + " layers";
   }

@@ -30,6 +30,8 @@ class SearchSpace {
   [[nodiscard]] std::optional<std::string> refusal(std::int64_t family) const;
 
  private:
+  [[nodiscard]] std::optional<std::string> vocabulary_refused(const Family& family) const;
+
   const Scenario& scenario_;
   std::vector<Layout> layouts_;
   std::vector<std::string> layout_refusals_;  // by layout; empty: none

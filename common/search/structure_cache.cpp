@@ -16,7 +16,8 @@ ScheduleShape shape_of(const StructureKey& key, int microbatches) {
           .slices = key.slices,
           .group = key.group,
           .update_every = key.update_every,
-          .overlap = key.overlap};
+          .overlap = key.overlap,
+          .vocabulary_barriers = key.vocabulary_barriers};
 }
 
 // Of a schedule with a steady state, the microbatches of one turn of it; 0: it has none.
@@ -113,10 +114,12 @@ StructureCache::Shorter StructureCache::shorter(const StructureKey& key, const P
   const int period = period_of(key);
   if (period == 0) return {.key = key};
   // Warm-up and cool-down take as many microbatches as there are ranks, of eager schedules twice as many; behind them a
-  // few turns show that they are alike. Where all F come before all B, every turn is.
+  // few turns show that they are alike, of parts of a vocabulary, which begin and end by turns of their own, a few
+  // more. Where all F come before all B, every turn is.
   const ScheduleEntry& entry = find_schedule(key.schedule);
   const int warm_up = entry.has_warm_up ? key.ranks / period : 0;
-  for (const int turns : {warm_up + 6, 2 * warm_up + 6}) {
+  const int alike = key.vocabulary_barriers > 0 ? 10 : 6;
+  for (const int turns : {warm_up + alike, 2 * warm_up + alike}) {
     StructureKey fewer = key;
     fewer.microbatches = turns * period;
     if (entry.uses_group) fewer.group = period;

@@ -23,6 +23,7 @@ struct StructureKey {
   int group = 0;
   int update_every = 0;
   bool overlap = false;
+  int vocabulary_barriers = 0;
   bool recompute = false;  // by actions of its own
   bool data_parallel = false;
   WeightGathering gathering = WeightGathering::none;

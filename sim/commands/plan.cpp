@@ -144,8 +144,10 @@ std::string left_out_text(const LeftOut& group, const Scenario& scenario, const 
   if (has_reason(group)) return group.reason;
   const Machine& machine = scenario.cluster.machine;
   const std::string kind = group.kind == TensorKind::one_d ? "" : "·" + name_of(group.kind);
-  const std::string of = fmt::format("tensor {}{}{}, pipeline {}", group.tensor, kind,
-                                     group.tensor > machine.devices ? " (crosses machines)" : "", group.pipeline);
+  const int barriers = group.vocabulary_barriers;
+  const std::string of = fmt::format(
+      "tensor {}{}{}, pipeline {}{}", group.tensor, kind, group.tensor > machine.devices ? " (crosses machines)" : "",
+      group.pipeline, barriers > 0 ? fmt::format(" over which the vocabulary is divided, barriers {}", barriers) : "");
   if (group.why == LeftOutWhy::slower_by_bound) {
     return fmt::format("{}: at least {}, the best {}", of, to_text(group.least_time), to_text(chosen.iteration));
   }

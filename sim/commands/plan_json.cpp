@@ -35,6 +35,7 @@ Json to_json(const Candidate& candidate, const Scenario& scenario) {
             {"sequence_parallel", layout.tensor.degree > 1 && layout.tensor.sequence_parallel},
             {"asynchronous", layout.tensor.degree > 1 && layout.tensor.asynchronous},
             {"reshard_after_forward", layout.tensor.degree > 1 && layout.tensor.reshard_after_forward},
+            {"vocabulary_barriers", layout.vocabulary_barriers},
             {"order", order_json(layout)},
             {"schedule", candidate.choice.schedule.name},
             {"chunks", candidate.choice.schedule.chunks},
@@ -79,6 +80,7 @@ Json to_json(const LeftOut& group) {
   json["tensor"] = group.tensor;
   json["tensor_kind"] = name_of(group.kind);
   json["pipeline"] = group.pipeline;
+  json["vocabulary_barriers"] = group.vocabulary_barriers;
   if (group.why == LeftOutWhy::slower_by_bound) {
     json["least_s"] = group.least_time.value;
   } else {

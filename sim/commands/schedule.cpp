@@ -111,6 +111,12 @@ Json to_json(const std::vector<ScheduleProblem>& problems) {
   return list;
 }
 
+std::string stages_text(const Schedule& schedule) {
+  const std::string chain = fmt::format("{} stages", stages(schedule));
+  const int parts = all_stages(schedule) - stages(schedule);
+  return parts == 0 ? chain : fmt::format("{} and {} parts of a vocabulary that the ranks divide", chain, parts);
+}
+
 ExitStatus check(const CheckOptions& options) {
   const ScheduleReading reading =
       read_schedule_text(read_file(options.file), options.file, alphabet_of(options.alphabet));
@@ -129,6 +135,7 @@ ExitStatus check(const CheckOptions& options) {
                               {"taken_for", reading.taken_for},
                               {"ranks", schedule.ranks},
                               {"stages", stages(schedule)},
+                              {"parts", all_stages(schedule) - stages(schedule)},
                               {"microbatches", schedule.microbatches},
                               {"chunks", schedule.chunks},
                               {"peak_activations", peaks},
@@ -136,8 +143,8 @@ ExitStatus check(const CheckOptions& options) {
                               {"problems", to_json(problems)}});
     return problems.empty() ? ExitStatus::done : ExitStatus::answer_is_no;
   }
-  std::cout << fmt::format("{}: {}; {} ranks, {} stages, {} microbatches\n", options.file, reading.taken_for,
-                           schedule.ranks, stages(schedule), schedule.microbatches);
+  std::cout << fmt::format("{}: {}; {} ranks, {}, {} microbatches\n", options.file, reading.taken_for, schedule.ranks,
+                           stages_text(schedule), schedule.microbatches);
   for (const std::string& note : reading.notes) std::cout << "  note: " << note << '\n';
   for (const ScheduleProblem& problem : problems) std::cout << "  " << problem.text << '\n';
   std::cout << (problems.empty() ? fmt::format("valid: it runs to its end without a deadlock; activations {} at the "

@@ -293,6 +293,7 @@ ExitStatus compare_on_times(const CompareOptions& options) {
     if (given) throw InputError(name, "belongs to a scenario, and none is given");
   }
   const ShareTimes times = parse_times(options.times);
+  require_head(options.times, options.vocabulary > 0);
   std::vector<Row> rows;
   for (const ScheduleEntry* entry : entries_named(options.arguments)) {
     for (const CompareOptions& variant : variants_of(*entry, options)) {
@@ -305,7 +306,9 @@ ExitStatus compare_on_times(const CompareOptions& options) {
 ExitStatus compare_on_scenario(const CompareOptions& options) {
   for (const auto& [name, given] :
        {std::pair{"--ranks", options.ranks != 0}, std::pair{"--microbatches", options.microbatches != 0},
-        std::pair{"--times", !options.times.times.empty()}, std::pair{"--hidden", options.times.hidden > 0}}) {
+        std::pair{"--times", !options.times.times.empty()},
+        std::pair{"--head-times", !options.times.head_times.empty()},
+        std::pair{"--hidden", options.times.hidden > 0}}) {
     if (given) throw InputError(name, "follows from the scenario " + options.arguments.front());
   }
   const std::vector<const ScheduleEntry*> entries =

@@ -127,6 +127,12 @@ ShareTimes parse_times(const TimesOptions& options) {
           options.hidden, head[0],    head[1],    head[2]};
 }
 
+void require_head(const TimesOptions& options, bool divides_vocabulary) {
+  if (options.head_times.empty() || divides_vocabulary) return;
+  throw InputError("--head-times", "is of parts of a divided vocabulary, and here the head is whole",
+                   "--vocabulary 1 beside it, or leave it out");
+}
+
 Schedule generate(const ScheduleEntry& entry, const ScheduleShape& shape, const ShareTimes& times) {
   if (!entry.uses_times) return entry.generate(shape);
   const Schedule schedule = empty_schedule(entry.name, shape);

@@ -54,6 +54,8 @@ struct TimesOptions {
 };
 void add_times(CLI::App& command, TimesOptions& options);
 [[nodiscard]] ShareTimes parse_times(const TimesOptions& options);
+// Throws InputError where --head-times is given and nothing is divided that they could be of.
+void require_head(const TimesOptions& options, bool divides_vocabulary);
 
 // A schedule that is made for times is made for these.
 [[nodiscard]] Schedule generate(const ScheduleEntry& entry, const ScheduleShape& shape, const ShareTimes& times);

@@ -123,6 +123,7 @@ std::string output_of(const ShowScheduleOptions& options) {
   const ShareTimes times = parse_times(options.times);
   begins("its actions");
   const NamedSchedule named = schedule_of(options, times);
+  require_head(options.times, named.schedule.vocabulary_barriers > 0);
   const MeasuredSchedule measured = measure(named.schedule, times, begins);
   begins("the picture");
   if (!options.svg.empty()) write_picture(measured, named.title, options.svg);

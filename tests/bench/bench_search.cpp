@@ -1,5 +1,6 @@
 // How many candidates a second the search weighs, and how many it disposes of: MT-NLG 530B (arXiv 2201.11990) on 2,520
-// GPUs, batch 1,920. Two threads, as the goal is stated. And whether one takes longer where tensor kinds are open.
+// GPUs, batch 1,920. Two threads, as the goal is stated. And whether one takes longer where tensor kinds are open, or
+// where the pipeline's ranks divide the vocabulary.
 #include <benchmark/benchmark.h>
 #include <sys/resource.h>
 
@@ -194,7 +195,7 @@ model: {name: gpt-39b, vocabulary: 51200, hidden: 8192, heads: 64, ffn: 32768, l
         activation: gelu, norm: layernorm, bias: true, positions: learned, max_positions: 2048, tied_embeddings: false}
 cluster: {machine: dgx-a100, nodes: 8}
 training: {sequence: 2048, global_batch: 256, precision: bf16, microbatch: auto, recompute: [none, full]}
-layout: {pipeline: auto, data: auto, tensor: {degree: auto, sequence_parallel: auto, kind: KIND}}
+layout: {pipeline: auto, data: auto, tensor: {degree: DEGREE, sequence_parallel: auto, kind: KIND}, vocabulary: {over: OVER}}
 schedule: [1f1b, zb-h1]
 split: [uniform, dynamic]
 )";
@@ -211,9 +212,11 @@ struct WeighedSpace {
 };
 
 // All that a space has and nothing refuses, from empty caches.
-WeighedSpace weigh_space(std::string_view kind) {
+WeighedSpace weigh_space(std::string_view degree, std::string_view kind, std::string_view over) {
   std::string yaml = open_kinds;
-  yaml.replace(yaml.find("KIND"), 4, kind);
+  for (const auto& [word, value] : {std::pair{"DEGREE", degree}, {"KIND", kind}, {"OVER", over}}) {
+    yaml.replace(yaml.find(word), std::string_view(word).size(), value);
+  }
   const Scenario scenario = read_scenario(YamlValue::parse(yaml, "kinds.yaml"), "kinds");
   const SearchSpace space(scenario);
   FastEvaluator fast(scenario);
@@ -238,28 +241,41 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// In turns, so that the machine's mood is shared; user time of one thread, for each candidate that is weighed. The goal
-// is a ratio of 1.2 at most. Printed, not asserted.
-void weigh_open_kinds(benchmark::State& state) {
+// Two spaces in turns, so that the machine's mood is shared; user time of one thread, for each candidate that is
+// weighed. Printed, not asserted. Counters are named after `one` and `other`.
+template <class Weigh>
+void compare_spaces(benchmark::State& state, const std::string& one, const std::string& other, const Weigh& weigh) {
   std::map<std::string, std::vector<double>> each;
   std::map<std::string, std::int64_t> weighed;
   std::vector<double> ratios;
   for (auto _ : state) {
     const bool first = ratios.size() % 2 == 0;
-    for (const std::string kind : {first ? "1d" : "auto", first ? "auto" : "1d"}) {
-      const WeighedSpace space = weigh_space(kind);
-      each[kind].push_back(space.seconds_each * 1e6);
-      weighed[kind] = space.weighed;
+    for (const std::string& name : {first ? one : other, first ? other : one}) {
+      const WeighedSpace space = weigh(name == other);
+      each[name].push_back(space.seconds_each * 1e6);
+      weighed[name] = space.weighed;
     }
-    ratios.push_back(each["auto"].back() / each["1d"].back());
+    ratios.push_back(each[other].back() / each[one].back());
   }
-  state.counters["1d_weighed"] = static_cast<double>(weighed["1d"]);
-  state.counters["all_weighed"] = static_cast<double>(weighed["auto"]);
-  state.counters["1d_us_each"] = median(each["1d"]);
-  state.counters["all_us_each"] = median(each["auto"]);
-  state.counters["all_to_1d"] = median(ratios);
+  for (const std::string& name : {one, other}) {
+    state.counters[name + "_weighed"] = static_cast<double>(weighed[name]);
+    state.counters[name + "_us_each"] = median(each[name]);
+  }
+  state.counters[other + "_to_" + one] = median(ratios);
+}
+
+// The goal is a ratio of 1.2 at most.
+void weigh_open_kinds(benchmark::State& state) {
+  compare_spaces(state, "1d", "all", [](bool all) { return weigh_space("auto", all ? "auto" : "1d", "none"); });
 }
 BENCHMARK(weigh_open_kinds)->Unit(benchmark::kMillisecond)->UseRealTime()->Iterations(9);
+
+// Of pipelines without tensor parallelism, whole vocabularies alone, or divided ones besides.
+void weigh_open_vocabularies(benchmark::State& state) {
+  compare_spaces(state, "whole", "open",
+                 [](bool open) { return weigh_space("1", "1d", open ? "[none, pipeline]" : "none"); });
+}
+BENCHMARK(weigh_open_vocabularies)->Unit(benchmark::kMillisecond)->UseRealTime()->Iterations(9);
 
 }  // namespace
 }  // namespace plumb::bench

@@ -73,8 +73,45 @@ TEST_CASE("simulate: a vocabulary over the pipeline by both engines, of one rank
   refuses(run_plumb(folder, "schedule export " + plan + " --format megatron-layout"), {"no words for a vocabulary"});
 }
 
-TEST_CASE("plan refuses a vocabulary over the pipeline beside open degrees") {
+TEST_CASE("plan searches a vocabulary over the pipeline beside open degrees, and says what falls out and why") {
   const Folder folder;
-  refuses(run_plumb(folder, "plan " + folder.file("open.yaml", divided("pipeline: auto, data: auto"))),
-          {"is not searched yet beside open degrees"});
+  const std::string open =
+      "model: {vocabulary: 65536, hidden: 1024, heads: 8, ffn: 4096, layers: \"full/dense*8\"}\n"
+      "cluster: {machine: dgx-a100, ranks: 8}\n"
+      "training: {sequence: 1024, global_batch: 64, microbatch: 1}\n"
+      "layout: {pipeline: [4, 8], tensor: {degree: [1, 2]}, data: {degree: auto, sharding: [none, zero2]}, "
+      "vocabulary: auto}\nschedule: [1f1b, gpipe]\nsplit: dynamic\n";
+  const std::string file = folder.file("open.yaml", open);
+  const std::string plan = folder.file("plan.json");
+  const Json found = json_of(run_plumb(folder, "plan " + file + " --engine path --explain --json -o " + plan));
+  const Json& best = found["candidates"][0];
+  CHECK(best["vocabulary_barriers"].get<int>() > 0);
+  CHECK_THAT(best["layout"].get<std::string>(), ContainsSubstring("·vocabulary"));
+  const Json again = json_of(run_plumb(folder, "simulate " + plan + " --engine path --json"));
+  CHECK(again["iteration_s"] == best["iteration_s"]);
+  std::string reasons;
+  for (const Json& group : found["explain"]) reasons += group.value("reason", "") + "\n";
+  CHECK_THAT(reasons, ContainsSubstring("with tensor parallelism") && ContainsSubstring("with zero2") &&
+                          ContainsSubstring("the ranks of gpipe do not divide a vocabulary"));
+  const std::string told = run_plumb(folder, "plan " + file + " --engine path --explain").out;
+  CHECK_THAT(told, ContainsSubstring("pp8·vocabulary1") || ContainsSubstring("pp8·vocabulary2") ||
+                       ContainsSubstring("pp4·dp2·vocabulary"));
+}
+
+TEST_CASE("schedule check counts stages and parts, show refuses times of a head that is whole") {
+  const Folder folder;
+  const std::string shape = " 1f1b --ranks 4 --microbatches 6";
+  const std::string divided =
+      folder.file("divided.json", run_plumb(folder, "schedule export" + shape + " --vocabulary 1 --format json").out);
+  CHECK_THAT(run_plumb(folder, "schedule check " + divided).out,
+             ContainsSubstring("4 ranks, 4 stages and 8 parts of a vocabulary that the ranks divide, 6 microbatches"));
+  CHECK(json_of(run_plumb(folder, "schedule check " + divided + " --json"))["parts"] == 8);
+  const std::string whole =
+      folder.file("whole.json", run_plumb(folder, "schedule export" + shape + " --format json").out);
+  CHECK_THAT(run_plumb(folder, "schedule check " + whole).out, ContainsSubstring("4 ranks, 4 stages, 6 microbatches"));
+  for (const std::string& command : {"schedule show" + shape, "schedule compare" + shape, "schedule show " + whole}) {
+    refuses(run_plumb(folder, command + " --head-times 1,1,1"),
+            {"--head-times", "the head is whole", "--vocabulary 1"});
+  }
+  CHECK(run_plumb(folder, "schedule show " + divided + " --head-times 1,1,1").status == 0);
 }

@@ -66,3 +66,30 @@ TEST_CASE("a search finds what simulating all candidates finds") {
   }
   CHECK(found_some >= found_in(25));
 }
+
+TEST_CASE("a search finds what simulating all candidates finds where the vocabulary may be divided") {
+  const Evaluator engine = sim::find_engine("simgrid");
+  int divided = 0;
+  for (unsigned seed = 0; seed < cases(10U); ++seed) {
+    CAPTURE(seed);
+    const Scenario scenario = read_text(random_vocabularies(seed));
+    const double least = scenario.software.exchange == PipelineExchange::synchronous ? 0.98 : 1 - 1e-9;
+    const SearchSpace space(scenario);
+    Remembered remembered(engine);
+    const PlanningResult all = plan_scenario(scenario, std::ref(remembered));
+    for (const Candidate& candidate : all.candidates) {
+      if (!candidate.built || candidate.plan.layout.vocabulary_barriers == 0) continue;
+      ++divided;
+      const Seconds path = median_step(predict_by_path(candidate.plan)).duration;
+      CAPTURE(describe(candidate.plan.layout), candidate.choice.schedule.name);
+      CHECK(candidate.iteration.value >= path.value * least);  // which the search's limits rely on
+    }
+    const Candidate* true_best = best_of(all);
+    const SearchResult found = search(space, fast_weigher, engine, {.top = 1, .jobs = 2, .processes = 2});
+    const Candidate* best = best_of(found.planning);
+    REQUIRE(true_best != nullptr);
+    REQUIRE(best != nullptr);
+    CHECK(best->iteration.value == Approx(true_best->iteration.value).epsilon(1e-9));
+  }
+  CHECK(divided >= found_in(100));
+}

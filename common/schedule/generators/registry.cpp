@@ -17,7 +17,9 @@ constexpr const char* interleaved_requirement =
 
 // "Memory" of the generators.
 int all_microbatches(const ScheduleShape& shape, int) { return shape.microbatches; }
-int up_to_last_rank(const ScheduleShape& shape, int rank) { return std::min(shape.microbatches, shape.ranks - rank); }
+int up_to_last_rank(const ScheduleShape& shape, int rank) {
+  return std::min(shape.microbatches, shape.ranks - rank + shape.vocabulary_barriers);
+}
 
 int one_microbatch(const ScheduleShape&) { return 1; }
 

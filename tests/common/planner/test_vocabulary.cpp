@@ -198,19 +198,33 @@ TEST_CASE("vocabulary over the pipeline: the dynamic split gives the last rank a
   CHECK(step_of(divided).value < step_of(whole).value);
 }
 
-TEST_CASE("vocabulary over the pipeline: what cannot be planned is refused by name") {
+TEST_CASE("vocabulary over the pipeline: what cannot be planned is refused by name, at its line and key") {
   const std::string divided = "vocabulary: {over: pipeline, barriers: 1}";
-  CHECK_THAT(refusal(scenario_with("pipeline: 4, tensor: {degree: 2}, " + divided)),
-             ContainsSubstring("layout: a vocabulary over the pipeline cannot be planned yet with tensor parallelism"));
-  CHECK_THAT(refusal(scenario_with("pipeline: 4, data: {degree: 2, sharding: fsdp}, " + divided)),
-             ContainsSubstring("cannot be planned yet with fsdp"));
-  CHECK_THAT(refusal(scenario_with("pipeline: 8, " + divided, "schedule: 1f1b\n", "vocabulary: 500")),
-             ContainsSubstring("a vocabulary of 500 does not divide over 8 pipeline ranks"));
-  CHECK_THAT(refusal(scenario_with("pipeline: 8, " + divided, "schedule: gpipe\n")),
-             ContainsSubstring("schedule gpipe: its ranks do not divide the vocabulary"));
-  CHECK_THAT(refusal(scenario_with("pipeline: 1, data: {degree: 8}, " + divided)),
-             ContainsSubstring("a vocabulary is divided over at least two ranks"));
-  CHECK_THAT(message_for("model: {vocabulary: 512, hidden: 64, heads: 4, ffn: 128, layers: \"full/dense*8\"}\n"
-                         "cluster: {machine: dgx-h100}\nlayout: {pipeline: 8, vocabulary: {over: tensor}}\n"),
-             ContainsSubstring("unknown 'tensor'"));
+  const auto told = [&](const std::string& layout, const std::string& rest = "schedule: 1f1b\n",
+                        const std::string& model = "vocabulary: 512") -> std::string {
+    try {
+      return refusal(scenario_with(layout + ", " + divided, rest, model));
+    } catch (const InputError& error) {
+      return error.what();
+    }
+  };
+  const auto at_vocabulary = [](const std::string& layout, const std::string& problem) {
+    return ContainsSubstring(
+        "scenario.yaml:4:" + std::to_string(std::string("layout: {" + layout + ", vocabulary: ").size() + 1) + ": " +
+        problem);
+  };
+  const std::string parallel = "pipeline: 4, tensor: {degree: 2}";
+  CHECK_THAT(told(parallel),
+             at_vocabulary(parallel, "a vocabulary over the pipeline cannot be planned yet with tensor parallelism"));
+  const std::string sharded = "pipeline: 4, data: {degree: 2, sharding: fsdp}";
+  CHECK_THAT(told(sharded), at_vocabulary(sharded, "a vocabulary over the pipeline cannot be planned yet with fsdp"));
+  CHECK_THAT(told("pipeline: 8", "schedule: 1f1b\n", "vocabulary: 500"),
+             at_vocabulary("pipeline: 8", "a vocabulary of 500 does not divide over 8 pipeline ranks"));
+  CHECK_THAT(told("pipeline: 8", "schedule: gpipe\n"),
+             ContainsSubstring("scenario.yaml:5:11: schedule gpipe: its ranks do not divide the vocabulary"));
+  const std::string alone = "pipeline: 1, data: {degree: 8}";
+  CHECK_THAT(told(alone), at_vocabulary(alone, "a vocabulary is divided over at least two ranks"));
+  // Of several schedules planning tells which of them cannot.
+  const Scenario several = scenario_with("pipeline: 8, " + divided, "schedule: [gpipe, 1f1b]\n");
+  CHECK_THAT(refusal(several), ContainsSubstring("schedule gpipe: its ranks do not divide the vocabulary"));
 }

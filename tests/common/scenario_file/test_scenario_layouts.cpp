@@ -292,3 +292,38 @@ TEST_CASE("degrees that multiply to more ranks than an int holds are told beside
              ContainsSubstring("has 1152921504606846976 ranks"));
   CHECK_THAT(said("", "{tensor: {degree: 65536}, data: {by_stage: [65536, 1]}}"), ContainsSubstring("too many ranks"));
 }
+
+TEST_CASE("a vocabulary over the pipeline is one of none, one and two barriers, a list of them, or all") {
+  using Names = std::vector<std::string>;
+  const auto layouts_in = [](const std::string& layout) {
+    return names(read_text(scenario_text("cluster: {machine: dgx-h100, ranks: 2}\nlayout: {" + layout + "}\n")));
+  };
+  const Names all = {"pp2", "pp2·vocabulary1", "pp2·vocabulary2"};
+  CHECK(layouts_in("pipeline: 2") == Names{"pp2"});
+  CHECK(layouts_in("pipeline: 2, vocabulary: {}") == Names{"pp2·vocabulary1"});
+  CHECK(layouts_in("pipeline: 2, vocabulary: {over: none}") == Names{"pp2"});
+  CHECK(layouts_in("pipeline: 2, vocabulary: auto") == all);
+  CHECK(layouts_in("pipeline: 2, vocabulary: {over: auto, barriers: auto}") == all);
+  CHECK(layouts_in("pipeline: 2, vocabulary: {barriers: [2, 1]}") == Names{"pp2·vocabulary2", "pp2·vocabulary1"});
+  CHECK(layouts_in("pipeline: 2, vocabulary: {over: [pipeline, none], barriers: 2}") ==
+        Names{"pp2·vocabulary2", "pp2"});
+  // A pipeline of one rank has nothing to divide among its ranks: each layout stands once.
+  CHECK(layouts_in("pipeline: auto, data: auto, vocabulary: auto") ==
+        Names{"dp2", "pp2", "pp2·vocabulary1", "pp2·vocabulary2"});
+  CHECK(layouts_in("pipeline: auto, data: auto, vocabulary: {}") == Names{"dp2", "pp2·vocabulary1"});
+}
+
+TEST_CASE("what is wrong of a vocabulary over the pipeline is told at its line and key") {
+  const auto told = [](const std::string& vocabulary) {
+    return message_for(
+        scenario_text("cluster: {machine: dgx-h100, ranks: 2}\nlayout:\n  pipeline: 2\n  vocabulary: " + vocabulary));
+  };
+  CHECK_THAT(told("{over: tensor}\n"), ContainsSubstring("scenario.yaml:14:") && ContainsSubstring("vocabulary.over") &&
+                                           ContainsSubstring("unknown 'tensor'"));
+  CHECK_THAT(told("{over: [pipeline, pipeline]}\n"), ContainsSubstring("scenario.yaml:14:33: 'pipeline' stands twice"));
+  CHECK_THAT(told("{barriers: 3}\n"), ContainsSubstring("scenario.yaml:14:") && ContainsSubstring("barriers"));
+  CHECK_THAT(told("{barriers: [1, 1]}\n"), ContainsSubstring("'1' stands twice"));
+  CHECK_THAT(told("{over: none, barriers: 1}\n"), ContainsSubstring("a vocabulary that is whole has no barriers"));
+  CHECK_THAT(told("{barrier: 1}\n"), ContainsSubstring("scenario.yaml:14:") && ContainsSubstring("barrier"));
+  CHECK_THAT(told("2\n"), ContainsSubstring("expected keys and values, not '2'"));
+}

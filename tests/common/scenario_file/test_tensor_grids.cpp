@@ -98,6 +98,9 @@ TEST_CASE("only what divides tokens, or has panels, is asynchronous") {
   for (const std::string fine : {"sequence_parallel: true, asynchronous: true}}\n", "asynchronous: false}}\n"}) {
     CHECK(message_for(scenario_text(two + fine)) == "no error");
   }
+  CHECK_THAT(message_for(scenario_text("cluster: {machine: local-cpu, ranks: 2}\n"
+                                       "layout: {tensor: {kind: 2d, asynchronous: true}}\n")),
+             ContainsSubstring("scenario.yaml:12:") && ContainsSubstring("the tensor degree is 1"));
   CHECK_THAT(message_for(scenario_text("cluster: {machine: local-cpu, ranks: 8}\n"
                                        "layout: {tensor: {degree: 8, kind: 3d, asynchronous: true}}\n")),
              ContainsSubstring("the panels of 2d and 2.5d"));

@@ -58,6 +58,21 @@ class RandomFamilies {
     return family;
   }
 
+  // Divided over two to eight pipeline ranks; of many tokens the tables outweigh the layers.
+  Scenario scenario_of_many_tokens() {
+    Scenario scenario = this->scenario();
+    scenario.model.vocabulary = one_of<std::int64_t>({8400, 67200});
+    return scenario;
+  }
+  Family vocabulary_family() {
+    Family family = this->family({"1f1b", "zb-h1"});
+    family.layout.pipeline = number(2, 8);
+    family.layout.tensor = {};
+    family.layout.data = {.degree = family.layout.data.degree, .sharding = coin() ? Sharding::zero1 : Sharding::none};
+    family.layout.vocabulary_barriers = number(1, 2);
+    return family;
+  }
+
   Family family(const std::vector<std::string>& schedules) {
     Family family;
     family.layout.pipeline = number(1, 8);

@@ -103,6 +103,9 @@ TEST_CASE("the time bound is the largest of the mean rank, the heaviest block an
     family.stages = family.ranks * (round % 5 == 0 ? 2 : 1);
     family.replicas = round % 7 == 0 ? 2 : 1;
     family.splits_backward = round % 2 == 0;
+    const bool divided = round % 4 == 1 && family.stages == family.ranks && family.replicas == 1;
+    if (divided) family.parts = {.passing = {number(2, 9) * 1.0}, .in_between = {1}, .optimizer = {2}};
+    const BoundedParts& parts = family.parts;
     double work = 0;
     double optimizer = 0;
     double heaviest = 0;
@@ -116,9 +119,11 @@ TEST_CASE("the time bound is the largest of the mean rank, the heaviest block an
     }
     const auto passes = static_cast<double>(family.passes);
     const bool applies = family.stages == family.ranks && family.replicas == 1;
-    const std::array<double, 3> bounds = {(passes * work + optimizer) / family.ranks,
-                                          passes * heaviest / family.replicas,
-                                          applies ? time_of_recursion(work, ratio, passes, family.ranks) : 0};
+    // Each rank works for its parts, too; of the recursion's passes only what must lie between first and last.
+    const std::array<double, 3> bounds = {
+        (passes * work + optimizer) / family.ranks + passes * parts.passing.value + parts.optimizer.value,
+        passes * heaviest / family.replicas + passes * parts.passing.value,
+        applies ? time_of_recursion(work, ratio, passes, family.ranks) + passes * parts.in_between.value : 0};
     const auto largest = std::ranges::max_element(bounds);
     ++decides.at(static_cast<std::size_t>(largest - bounds.begin()));
     CAPTURE(round, bounds[0], bounds[1], bounds[2]);

@@ -25,6 +25,7 @@ struct Case {
   PipelineExchange exchange;
   bool recompute;
   bool reduced = false;  // gradients, over data-parallel ranks
+  int barriers = 0;      // of a vocabulary that the ranks divide
 };
 
 Plan plan_of(const Case& of) {
@@ -32,6 +33,8 @@ Plan plan_of(const Case& of) {
   plan.model.layers.resize(1);
   plan.software.exchange = of.exchange;
   plan.layout.data.degree = of.reduced ? 2 : 1;
+  plan.layout.pipeline = of.ranks;
+  plan.layout.vocabulary_barriers = of.barriers;
   plan.training.recompute.mode = of.recompute ? RecomputeMode::full : RecomputeMode::none;
   return plan;
 }
@@ -41,10 +44,35 @@ StructureKey key_of(const Case& of) {
           .ranks = of.ranks,
           .microbatches = of.microbatches,
           .chunks = of.chunks,
+          .vocabulary_barriers = of.barriers,
           .recompute = of.recompute,
           .data_parallel = of.reduced,
           .exchange = of.exchange,
           .ranks_per_machine = 2};
+}
+
+// Parts of a head and an embedding, equal on all ranks, and what joins them: as long as a message, or much longer. The
+// embedding's messages are as large as a boundary, the head's larger, as with modules that predict more tokens.
+void add_parts(PipelineCosts& costs, int ranks, double message, std::mt19937_64& random) {
+  std::uniform_real_distribution<double> part(0, 1);
+  const auto joined = [&](std::int64_t bytes) -> JoinCost {
+    return {.bytes = {bytes}, .alone = {message * std::pow(10, 2 * part(random))}};
+  };
+  costs.vocabulary = {.parts = ranks,
+                      .head_broadcast = joined(3000),
+                      .statistics = joined(30),
+                      .head_sum = joined(3000),
+                      .embedding_sum = joined(1000),
+                      .embedding_broadcast = joined(1000)};
+  for (const double factor : {2 * part(random), 0.1 * part(random)}) {
+    ComputeCost cost{.forward = {factor}, .input_gradient = {factor * 1.1}, .weight_gradient = {factor * 0.9}};
+    cost.optimizer = {part(random)};
+    cost.kept_bytes = {static_cast<std::int64_t>(9000 * factor)};
+    cost.kept_for_weight_bytes = {static_cast<std::int64_t>(4000 * factor)};
+    cost.forward_workspace_bytes = {900};
+    cost.parameter_bytes = {4000};
+    costs.stages.insert(costs.stages.end(), static_cast<std::size_t>(ranks), cost);
+  }
 }
 
 // Stages as uneven as splits make them: some equal, one or a few heavier; messages from free to as long as a stage.
@@ -73,12 +101,14 @@ PipelineCosts uneven_costs(const Case& of, std::mt19937_64& random) {
     cost.parameter_bytes = {static_cast<std::int64_t>(10000 * factor)};
     costs.stages.push_back(cost);
   }
+  if (of.barriers > 0) add_parts(costs, of.ranks, message, random);
   return costs;
 }
 
 Schedule lowered_of(const Case& of) {
-  Schedule schedule =
-      generate_schedule(of.schedule, {.ranks = of.ranks, .microbatches = of.microbatches, .chunks = of.chunks});
+  Schedule schedule = generate_schedule(
+      of.schedule,
+      {.ranks = of.ranks, .microbatches = of.microbatches, .chunks = of.chunks, .vocabulary_barriers = of.barriers});
   if (of.recompute) schedule = with_recompute(std::move(schedule));
   return lower(schedule, {.data_parallel = of.reduced});
 }
@@ -87,6 +117,7 @@ struct Seen {
   int looped = 0;
   int twice = 0;  // loops behind each other
   int left_out = 0;
+  int with_parts = 0;  // of those that looped
 };
 
 void check_loop(const Case& of, std::mt19937_64& random, Seen& seen) {
@@ -122,6 +153,7 @@ void check_loop(const Case& of, std::mt19937_64& random, Seen& seen) {
   REQUIRE(memory.find(structure.compiled, times, costs, 0).peak_bytes.value == peak.value);
   if (shorter.more == 0) return;
   ++seen.looped;
+  seen.with_parts += of.barriers > 0 ? 1 : 0;
   seen.twice += structure.compiled.loops.size() == 2 ? 1 : 0;
   std::size_t nodes = structure.compiled.graph_nodes;
   for (const CompiledLoop& loop : structure.compiled.loops) {
@@ -163,6 +195,25 @@ TEST_CASE("loops time longer schedules of uneven stages to the last bit, and per
   CHECK(seen.looped > testing::found_in(1000));
   CHECK(seen.twice > testing::found_in(300));
   CHECK(seen.left_out > testing::found_in(500));
+}
+
+TEST_CASE("schedules that divide the vocabulary are timed in loops, too, and need what whole graphs say") {
+  std::mt19937_64 random(17);
+  const auto number = [&](int least, int most) { return std::uniform_int_distribution<int>(least, most)(random); };
+  Seen seen;
+  for (int n = 0; n < static_cast<int>(testing::cases(1000)); ++n) {
+    const Case of{.schedule = number(0, 1) == 1 ? "1f1b" : "zb-h1",
+                  .ranks = number(2, 9),
+                  .microbatches = number(1, 90),
+                  .chunks = 1,
+                  .exchange = number(0, 1) == 1 ? PipelineExchange::synchronous : PipelineExchange::asynchronous,
+                  .recompute = number(0, 2) == 0,
+                  .reduced = number(0, 1) == 0,
+                  .barriers = number(1, 2)};
+    check_loop(of, random, seen);
+  }
+  CHECK(seen.with_parts > testing::found_in(500));
+  CHECK(seen.left_out > testing::found_in(200));
 }
 
 TEST_CASE("a schedule's moments are those of fewer microbatches, with what a loop adds of gpipe's") {

@@ -4,6 +4,7 @@
 
 #include "common/base/error.hpp"
 #include "common/schedule/interchange/interchange.hpp"
+#include "common/schedule/vocabulary_parts.hpp"
 #include "tests/catch.hpp"
 
 using namespace plumb;
@@ -55,9 +56,11 @@ TEST_CASE("entries say how many microbatches ranks hold and whether two replicas
   for (const ScheduleEntry& entry : schedule_entries()) {
     CAPTURE(entry.name);
     for (const int ranks : {2, 4, 6}) {
-      for (const int microbatches : {1, 3, 12, 24}) {
+      for (const int microbatches : {1, 3, 12, 16, 23, 24}) {
         const int chunks = entry.fixed_chunks > 0 ? entry.fixed_chunks : entry.chunk_multiple;
-        const ScheduleShape shape{.ranks = ranks, .microbatches = microbatches, .chunks = chunks};
+        const int barriers = entry.divides_vocabulary ? microbatches % 3 : 0;
+        const ScheduleShape shape{
+            .ranks = ranks, .microbatches = microbatches, .chunks = chunks, .vocabulary_barriers = barriers};
         Schedule schedule;
         try {
           schedule = entry.generate(shape);
@@ -71,6 +74,7 @@ TEST_CASE("entries say how many microbatches ranks hold and whether two replicas
           int held = 0;
           int most = 0;
           for (const Action& action : schedule.actions[static_cast<std::size_t>(rank)]) {
+            if (is_part(schedule, action.stage)) continue;
             held += action.kind == ActionKind::forward ? 1 : 0;
             most = std::max(most, held);
             held -= action.kind == ActionKind::backward || action.kind == ActionKind::input_gradient ? 1 : 0;

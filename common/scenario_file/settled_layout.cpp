@@ -1,0 +1,43 @@
+// What one layout cannot be beside its model, sequence and training, told at the key that asks for it.
+#include "common/base/error.hpp"
+#include "common/layout/divisible.hpp"
+#include "common/layout/tensor_grid.hpp"
+#include "common/scenario/vocabulary_refusal.hpp"
+#include "common/scenario_file/blocks.hpp"
+
+namespace plumb {
+
+void require_divided_model(const YamlValue& file, const LayoutChoices& choices, const Model& model) {
+  if (choices.layouts.size() > 1) return;
+  Layout layout = choices.layouts.front();
+  try {
+    require_divisible(model, layout);
+  } catch (const InputError& error) {
+    const YamlValue place = choices.tensor_place ? *choices.tensor_place : file.require("layout");
+    if (is_grid(layout.tensor)) place.fail(error.problem(), error.hint());
+    while (!is_divisible(model, layout)) --layout.tensor.degree;
+    place.fail(error.problem(), "a tensor degree of " + std::to_string(layout.tensor.degree));
+  }
+}
+
+void require_divided_sequence(const YamlValue& file, const std::optional<YamlValue>& given,
+                              const LayoutChoices& choices, std::int64_t sequence) {
+  if (choices.layouts.size() > 1) return;
+  try {
+    require_divides_sequence(choices.layouts.front().tensor, sequence);
+  } catch (const InputError& error) {
+    (given ? *given : file.require("layout")).fail(error.problem(), error.hint());
+  }
+}
+
+void require_vocabulary(const LayoutChoices& choices, const Scenario& scenario) {
+  if (choices.layouts.size() > 1 || !choices.vocabulary_place) return;
+  Training training = scenario.training;
+  if (scenario.offloads.size() > 1) training.offload = {};  // some may be without
+  if (const auto refusal =
+          vocabulary_refusal(scenario.model, choices.layouts.front(), training, scenario.profile.has_value())) {
+    choices.vocabulary_place->fail(refusal->problem, refusal->hint);
+  }
+}
+
+}  // namespace plumb
