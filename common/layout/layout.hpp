@@ -80,7 +80,8 @@ struct Layout {
   bool operator==(const Layout&) const = default;
 };
 
-// Whether ranks compute with parts of what one device has whole: of a tensor group, or, of the vocabulary, of a pipeline.
+// Whether ranks compute with parts of what one device has whole: of a tensor group, or, of the vocabulary, of a
+// pipeline.
 [[nodiscard]] inline bool divides_tensors(const Layout& layout) {
   return layout.tensor.degree > 1 || layout.vocabulary_barriers > 0;
 }

@@ -108,9 +108,7 @@ void PartExchanges::perform(Event& event) {
 }
 
 bool PartExchanges::is_under_way(const Action& exchange) const {
-  const auto has = [&](const Line& line) {
-    return std::ranges::find(line, exchange, &Exchange::action) != line.end();
-  };
+  const auto has = [&](const Line& line) { return std::ranges::find(line, exchange, &Exchange::action) != line.end(); };
   return has(broadcasts_) || has(sums_);
 }
 
@@ -227,8 +225,8 @@ void PartExchanges::begin(Exchange& exchange, Channel channel) {
 
 void PartExchanges::end(Exchange& exchange) {
   Event& event = (*events_)[exchange.event];
-  event.bytes = {static_cast<std::int64_t>(
-      exchange.action.kind == ActionKind::broadcast ? hidden_bytes_ : exchange.own.size)};
+  event.bytes = {
+      static_cast<std::int64_t>(exchange.action.kind == ActionKind::broadcast ? hidden_bytes_ : exchange.own.size)};
   // What is broadcast may have come before this rank's place for it; all others need what this rank gives.
   const bool waited = exchange.arrived != Clock::time_point{};
   const Seconds arrived = waited ? seconds_of(exchange.arrived) : event.start;

@@ -18,9 +18,9 @@
 
 namespace plumb::exec {
 
-// On hosts. As a prediction has it, one line has all broadcasts of a rank and another one all sums, each in the order of
-// the rank's list, and neither holds up what the rank computes: only what needs a result waits for it. What has come is
-// taken on whenever the rank looks, also while it waits for something else, since others may wait for what follows.
+// On hosts. As a prediction has it, one line has all broadcasts of a rank and another one all sums, each in the order
+// of the rank's list, and neither holds up what the rank computes: only what needs a result waits for it. What has come
+// is taken on whenever the rank looks, also while it waits for something else, since others may wait for what follows.
 //
 // Each sends straight to each that needs it: of p ranks and hidden states of n bytes a broadcast brings n to each but
 // the one that had them, a sum (p−1)·n to the one that needs it, statistics (p−1)·12 bytes a token to each. Sums are
@@ -61,12 +61,12 @@ class PartExchanges {
 
  private:
   struct Exchange {
-    Action action;                           // as this rank names it
-    std::size_t event = 0;                   // its place
+    Action action;          // as this rank names it
+    std::size_t event = 0;  // its place
     bool begun = false;
-    Payload own = {};                        // what this rank gives
+    Payload own = {};                             // what this rank gives
     std::vector<std::optional<Payload>> of = {};  // by rank, of those that give something
-    Clock::time_point arrived = {};          // the last of these
+    Clock::time_point arrived = {};               // the last of these
   };
   using Line = std::deque<Exchange>;
 

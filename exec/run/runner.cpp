@@ -271,8 +271,8 @@ class RankRun {
   // What computes waits for what it needs of them, and what comes behind the step's computing for all.
   void await_exchanges(const Action& action) {
     exchanges_->progress();
-    const bool waits_for_all = !is_compute(action.kind) && !joins_parts(action.kind) && !is_send(action.kind) &&
-                               !is_receive(action.kind);
+    const bool waits_for_all =
+        !is_compute(action.kind) && !joins_parts(action.kind) && !is_send(action.kind) && !is_receive(action.kind);
     if (!waits_for_all && !exchanges_->gives_input(action)) return;
     const Clock::time_point now = Clock::now();
     mark(now, waiting_time_);

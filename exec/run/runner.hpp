@@ -22,7 +22,7 @@ struct MemoryHooks {
   std::function<void(const std::byte* data, int to_rank)> moved;  // a received buffer belongs to this rank from now on
   std::function<void(int rank)> reset_peak;
   std::function<Bytes(int rank)> peak;
-  std::function<Bytes(int rank)> held = {};  // now
+  std::function<Bytes(int rank)> held = {};                 // now
   std::function<Payload(std::size_t bytes)> allocate = {};  // that counts as the rank's of the calling thread
 };
 

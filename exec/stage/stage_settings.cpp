@@ -63,27 +63,27 @@ std::vector<std::int32_t> versions_of_stage(const Schedule& schedule, int stage)
 
 TorchStageSettings stage_settings(const Plan& plan, int stage, c10::Device device) {
   const BlockRange blocks = blocks_of(plan, stage);
-  return {.model = model_of_stage(plan, stage),
-          .training = plan.training,
-          .blocks = blocks,
-          .stage = stage,
-          .microbatches = plan.schedule.microbatches,
-          .slices = plan.schedule.slices,
-          .slice_tokens = plan.schedule.slice_tokens,
-          .recomputed = recomputed_stages(plan.schedule).at(static_cast<std::size_t>(stage)),
-          .evicts = evicts(plan.schedule),
-          .numerics = numerics_of(plan.training.precision, device),
-          .update_every = plan.schedule.update_every,
-          .versions = versions_of_stage(plan.schedule, stage),
-          .share = {.index = 0, .count = plan.layout.data.degree},
-          .states = {.index = 0, .count = state_shards(plan.layout)},
-          .sharding = {.weights = shards_weights(plan.layout),
-                       .by_block = gathers_in_actions(plan.layout),
-                       .gradients = reduces_in_actions(plan.layout),
-                       .units = unit_sizes(blocks, head_block(plan.model), plan.layout.data.layers_per_unit)},
-          .part = part_of_stage(plan.schedule, stage),
-          .has_table_of_embedding =
-              plan.model.tied_embeddings && sort_of_stage(plan.schedule, stage) == StageSort::head};
+  return {
+      .model = model_of_stage(plan, stage),
+      .training = plan.training,
+      .blocks = blocks,
+      .stage = stage,
+      .microbatches = plan.schedule.microbatches,
+      .slices = plan.schedule.slices,
+      .slice_tokens = plan.schedule.slice_tokens,
+      .recomputed = recomputed_stages(plan.schedule).at(static_cast<std::size_t>(stage)),
+      .evicts = evicts(plan.schedule),
+      .numerics = numerics_of(plan.training.precision, device),
+      .update_every = plan.schedule.update_every,
+      .versions = versions_of_stage(plan.schedule, stage),
+      .share = {.index = 0, .count = plan.layout.data.degree},
+      .states = {.index = 0, .count = state_shards(plan.layout)},
+      .sharding = {.weights = shards_weights(plan.layout),
+                   .by_block = gathers_in_actions(plan.layout),
+                   .gradients = reduces_in_actions(plan.layout),
+                   .units = unit_sizes(blocks, head_block(plan.model), plan.layout.data.layers_per_unit)},
+      .part = part_of_stage(plan.schedule, stage),
+      .has_table_of_embedding = plan.model.tied_embeddings && sort_of_stage(plan.schedule, stage) == StageSort::head};
 }
 
 TorchStageSettings whole_model_settings(const Plan& plan, const Numerics& numerics) {

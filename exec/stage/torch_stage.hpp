@@ -86,7 +86,9 @@ class TorchStage : public Stage {
  private:
   [[nodiscard]] bool is_first() const { return settings_.blocks.first == 0; }
   [[nodiscard]] bool is_last() const;
-  [[nodiscard]] bool reads_tokens() const { return is_first() && settings_.model.part != ModelPart::without_vocabulary; }
+  [[nodiscard]] bool reads_tokens() const {
+    return is_first() && settings_.model.part != ModelPart::without_vocabulary;
+  }
   [[nodiscard]] bool makes_loss() const { return is_last() && settings_.model.part != ModelPart::without_vocabulary; }
   void add_weights_of_last_block();
   void share_out(const Block& block);

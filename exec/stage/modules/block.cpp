@@ -125,7 +125,8 @@ GivenValues given_of(const LocalShapes& local, const std::shared_ptr<const Pretr
   return [local, weights](const Parameter& parameter) -> at::Tensor {
     if (is_adapter(parameter.name)) return {};
     at::Tensor part = at::empty(local.shape(parameter), at::kFloat);
-    weights->read(parameter, local.owned(parameter), {part.mutable_data_ptr<float>(), static_cast<std::size_t>(part.numel())});
+    weights->read(parameter, local.owned(parameter),
+                  {part.mutable_data_ptr<float>(), static_cast<std::size_t>(part.numel())});
     return part;
   };
 }

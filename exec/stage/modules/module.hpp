@@ -143,9 +143,9 @@ struct Norm {
 [[nodiscard]] Module make_head(const ModuleContext& context);
 
 // Of a model whose vocabulary is divided over the pipeline: its first block adds positions to hidden states [batch,
-// tokens, hidden] that the parts have looked up; its last is the final norm. A rank's part, the model's vocabulary being
-// its rows and `part` its place: hidden states of its own tokens, zeros of others; and of the head its weights alone,
-// with which exec/stage/vocabulary/head_part.hpp computes: no module.
+// tokens, hidden] that the parts have looked up; its last is the final norm. A rank's part, the model's vocabulary
+// being its rows and `part` its place: hidden states of its own tokens, zeros of others; and of the head its weights
+// alone, with which exec/stage/vocabulary/head_part.hpp computes: no module.
 [[nodiscard]] Module make_positions(const ModuleContext& context);
 [[nodiscard]] Module make_last_norm(const ModuleContext& context);
 [[nodiscard]] Module make_embedding_part(const ModuleContext& context, int part);

@@ -138,9 +138,9 @@ void HeadPart::weight_gradient(int microbatch) {
 void HeadPart::end_step() {
   TorchStage::end_step();
   if (microbatches_.empty()) return;
-  throw RunError("stage " + std::to_string(settings().stage),
-                 "the step ended while T of microbatch " + std::to_string(microbatches_.begin()->first) +
-                     " is still to come");
+  throw RunError(
+      "stage " + std::to_string(settings().stage),
+      "the step ended while T of microbatch " + std::to_string(microbatches_.begin()->first) + " is still to come");
 }
 
 }  // namespace plumb::exec

@@ -12,8 +12,8 @@ std::vector<std::int64_t> shape_of_part(const Parameter& whole, const Vocabulary
   std::vector<std::int64_t> shape = whole.shape;
   if (!has_rows_of_vocabulary(whole.name)) return shape;
   if (shape.front() % part.count != 0) {
-    throw RunError("parameter " + whole.name, std::to_string(shape.front()) + " rows do not divide over " +
-                                                  std::to_string(part.count) + " ranks");
+    throw RunError("parameter " + whole.name,
+                   std::to_string(shape.front()) + " rows do not divide over " + std::to_string(part.count) + " ranks");
   }
   shape.front() /= part.count;
   return shape;

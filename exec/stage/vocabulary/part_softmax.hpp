@@ -14,9 +14,9 @@ using TokenStatistics = at::Tensor;
 
 // What S leaves of a microbatch.
 struct PartLogits {
-  at::Tensor logits;       // [tokens, rows], wide (exec/stage/primitives/weights.hpp), this one's alone
-  at::Tensor target;       // [tokens, 1] its row here; 0 where another part has it
-  at::Tensor mine;         // [tokens, 1] whether this part has it
+  at::Tensor logits;           // [tokens, rows], wide (exec/stage/primitives/weights.hpp), this one's alone
+  at::Tensor target;           // [tokens, 1] its row here; 0 where another part has it
+  at::Tensor mine;             // [tokens, 1] whether this part has it
   TokenStatistics statistics;  // of this part
 };
 

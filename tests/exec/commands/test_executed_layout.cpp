@@ -21,11 +21,22 @@ std::string refusal(const Plan& plan, const SessionOptions& options = {}) {
 
 }  // namespace
 
-TEST_CASE("a vocabulary over the pipeline is refused by name") {
+TEST_CASE("a vocabulary over the pipeline is executed on hosts, and refused by name on devices") {
   Plan plan = tiny_plan({});
   plan.layout.vocabulary_barriers = 1;
-  CHECK_THAT(refusal(plan), ContainsSubstring("vocabulary1") && ContainsSubstring("is not executed yet") &&
-                                ContainsSubstring("plumb simulates it"));
+  for (const std::string transport : {"local", "gloo"}) {
+    SessionOptions options;
+    options.transport = transport;
+    CHECK(refusal(plan, options).empty());
+  }
+  SessionOptions on_gpu;
+  on_gpu.device = "cuda";
+  for (const std::string transport : {"local", "nccl"}) {
+    on_gpu.transport = transport;
+    CHECK_THAT(refusal(plan, on_gpu), ContainsSubstring("vocabulary1") &&
+                                          ContainsSubstring("on a GPU or over NCCL is not executed yet") &&
+                                          ContainsSubstring("--device cpu and --transport local or gloo"));
+  }
 }
 
 TEST_CASE("pipelines and plain data parallelism are executed, and what else there is says what is") {

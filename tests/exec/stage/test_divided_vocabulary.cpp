@@ -1,5 +1,5 @@
-// A vocabulary that is divided over the ranks of a pipeline (arXiv 2411.05288), trained: against one device, against the
-// model that the seed gives, and over every transport.
+// A vocabulary that is divided over the ranks of a pipeline (arXiv 2411.05288), trained: against one device, against
+// the model that the seed gives, and over every transport.
 #include <cmath>
 
 #include "exec/stage/vocabulary/part_rows.hpp"

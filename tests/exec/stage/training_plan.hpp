@@ -38,8 +38,8 @@ inline VocabularyCost exchanges_of(Plan plan) {
   if (plan.layout.vocabulary_barriers == 0) return {};
   plan.boundary = plan_boundary(plan);
   VocabularyCost cost = vocabulary_cost(plan);
-  for (JoinCost* each : {&cost.head_broadcast, &cost.statistics, &cost.head_sum, &cost.embedding_sum,
-                         &cost.embedding_broadcast}) {
+  for (JoinCost* each :
+       {&cost.head_broadcast, &cost.statistics, &cost.head_sum, &cost.embedding_sum, &cost.embedding_broadcast}) {
     *each = {.bytes = each->bytes};
   }
   return cost;
@@ -58,16 +58,15 @@ inline Plan training_plan(const Wanted& wanted) {
                         .sequence_parallel = wanted.sequence_parallel,
                         .asynchronous = wanted.asynchronous};
   plan.training.precision = wanted.precision;
-  plan.schedule = generate_schedule(
-      wanted.schedule,
-      {.ranks = wanted.ranks,
-       .microbatches = wanted.microbatches,
-       .chunks = wanted.chunks,
-       .slices = wanted.slices,
-       .vocabulary_barriers = wanted.vocabulary_barriers});
+  plan.schedule = generate_schedule(wanted.schedule, {.ranks = wanted.ranks,
+                                                      .microbatches = wanted.microbatches,
+                                                      .chunks = wanted.chunks,
+                                                      .slices = wanted.slices,
+                                                      .vocabulary_barriers = wanted.vocabulary_barriers});
   const int count = stages(plan.schedule);
-  plan.costs = even_costs(
-      all_stages(plan.schedule), {.forward = {1e-3}, .input_gradient = {1e-3}, .weight_gradient = {1e-3}, .chunks = wanted.chunks});
+  plan.costs =
+      even_costs(all_stages(plan.schedule),
+                 {.forward = {1e-3}, .input_gradient = {1e-3}, .weight_gradient = {1e-3}, .chunks = wanted.chunks});
   plan.costs.boundary_bytes = {wanted.microbatch * plan.training.sequence / wanted.slices * wanted.model.hidden *
                                element_bytes(wanted.precision) /
                                (divides_hidden_states(plan.layout.tensor) ? wanted.tensor : 1)};
