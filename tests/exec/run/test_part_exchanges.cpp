@@ -23,13 +23,12 @@ using namespace plumb::exec;
 
 namespace {
 
-constexpr int ranks = 3;
+constexpr int parts = 3;
 
 Plan plan_of(int barriers) {
-  Model model = test::llama(ranks);
+  Model model = test::llama(parts);
   model.vocabulary = 240;
-  Plan plan = test::training_plan(
-      {.model = model, .ranks = ranks, .microbatches = 3, .vocabulary_barriers = barriers});
+  Plan plan = test::training_plan({.model = model, .ranks = parts, .microbatches = 3, .vocabulary_barriers = barriers});
   plan.costs.boundary_bytes = Bytes{2 * sizeof(float)};
   return plan;
 }
@@ -85,7 +84,8 @@ class Driver {
       : lowered_(lowered),
         rank_(transport.rank()),
         head(plan.layout.vocabulary_barriers == 1),
-        exchanges(plan, lowered, transport, [this](const Action&) -> Stage& { return head; }, plain_memory) {
+        exchanges(
+            plan, lowered, transport, [this](const Action&) -> Stage& { return head; }, plain_memory) {
     exchanges.begin_step(events);
   }
 
@@ -94,7 +94,8 @@ class Driver {
     return {kind, embedding_part(lowered_, rank_), microbatch};
   }
   void perform(const Action& action) {
-    Event event{.action = action, .rank = rank_, .start = seconds_of(Clock::now()), .end = {}, .waited = {}, .bytes = {}};
+    Event event{
+        .action = action, .rank = rank_, .start = seconds_of(Clock::now()), .end = {}, .waited = {}, .bytes = {}};
     exchanges.perform(event);
     events.push_back(event);
     exchanges.progress();
@@ -121,21 +122,20 @@ TEST_CASE("parts get what is broadcast, the statistics of all in the order of th
     const Plan plan = plan_of(barriers);
     const Schedule lowered = lowered_schedule(plan);
     Held hold;
-    run_on_threads(make_local_transports(ranks), [&](Transport& transport) {
+    run_on_threads(make_local_transports(parts), [&](Transport& transport) {
       Driver mine(plan, lowered, transport);
       mine.events.reserve(100);
       const int rank = transport.rank();
       const float own = static_cast<float>(rank + 1);
       for (int k = 0; k < 2; ++k) {
-        const Action last{ActionKind::forward, ranks - 1, k};
+        const Action last{ActionKind::forward, parts - 1, k};
         const Action first_part = mine.of_embedding(ActionKind::forward, k);
         mine.exchanges.put(first_part, numbers(own, own * 10));
         mine.perform(mine.of_embedding(ActionKind::reduce, k));
         if (rank == 0) hold(values(mine.input({ActionKind::forward, 0, k})) == std::vector<float>{6, 60});
-        if (rank == ranks - 1) mine.exchanges.put(last, numbers(7, static_cast<float>(k)));
+        if (rank == parts - 1) mine.exchanges.put(last, numbers(7, static_cast<float>(k)));
         mine.perform(mine.of_head(ActionKind::broadcast, k));
-        hold(values(mine.input(mine.of_head(ActionKind::forward, k))) ==
-              std::vector<float>{7, static_cast<float>(k)});
+        hold(values(mine.input(mine.of_head(ActionKind::forward, k))) == std::vector<float>{7, static_cast<float>(k)});
         mine.exchanges.put(mine.of_head(ActionKind::forward, k), numbers(own, 0));
         mine.perform(mine.of_head(ActionKind::all_reduce, k));
         if (barriers == 1) mine.perform(mine.of_head(ActionKind::reduce, k));
@@ -144,9 +144,9 @@ TEST_CASE("parts get what is broadcast, the statistics of all in the order of th
           mine.exchanges.put(mine.of_head(ActionKind::backward, k), numbers(own, 10));
           mine.perform(mine.of_head(ActionKind::reduce, k));
         }
-        if (rank == ranks - 1) {
+        if (rank == parts - 1) {
           const std::vector<float> sum = barriers == 1 ? std::vector<float>{3, 30} : std::vector<float>{6, 30};
-          hold(values(mine.input({ActionKind::backward, ranks - 1, k})) == sum);
+          hold(values(mine.input({ActionKind::backward, parts - 1, k})) == sum);
         }
         if (rank == 0) mine.exchanges.put({ActionKind::backward, 0, k}, numbers(5, 5));
         mine.perform(mine.of_embedding(ActionKind::broadcast, k));
@@ -166,7 +166,7 @@ TEST_CASE("a rank that waits for a message hands on what others wait for") {
   const Plan plan = plan_of(1);
   const Schedule lowered = lowered_schedule(plan);
   Held hold;
-  run_on_threads(make_local_transports(ranks), [&](Transport& transport) {
+  run_on_threads(make_local_transports(parts), [&](Transport& transport) {
     Driver mine(plan, lowered, transport);
     mine.events.reserve(100);
     const int rank = transport.rank();
@@ -174,15 +174,14 @@ TEST_CASE("a rank that waits for a message hands on what others wait for") {
     mine.exchanges.put(mine.of_head(ActionKind::forward, 0), numbers(1, 0));
     mine.perform(mine.of_head(ActionKind::all_reduce, 0));
     mine.perform(mine.of_head(ActionKind::reduce, 0));
-    if (rank == ranks - 1) {
-      hold(values(mine.input({ActionKind::backward, ranks - 1, 0})) == std::vector<float>{3, 30});
+    if (rank == parts - 1) {
+      hold(values(mine.input({ActionKind::backward, parts - 1, 0})) == std::vector<float>{3, 30});
       transport.send(0, Channel::backward, numbers(4, 4));
     }
     if (rank == 0) {
-      transport.expect(ranks - 1, Channel::backward, 2 * sizeof(float), 1);
-      mine.exchanges.progress_until_message(ranks - 1, Channel::backward, in_seconds(20));
-      hold(values(transport.receive(ranks - 1, Channel::backward, in_seconds(20)).payload) ==
-            std::vector<float>{4, 4});
+      transport.expect(parts - 1, Channel::backward, 2 * sizeof(float), 1);
+      mine.exchanges.progress_until_message(parts - 1, Channel::backward, in_seconds(20));
+      hold(values(transport.receive(parts - 1, Channel::backward, in_seconds(20)).payload) == std::vector<float>{4, 4});
     }
     (void)mine.input(mine.of_head(ActionKind::weight_gradient, 0));
     mine.exchanges.finish(in_seconds(20));
@@ -194,7 +193,7 @@ TEST_CASE("a rank that waits for a message hands on what others wait for") {
 TEST_CASE("what does not come, is not made or not used is said by its name") {
   const Plan plan = plan_of(2);
   const Schedule lowered = lowered_schedule(plan);
-  auto transports = make_local_transports(ranks);
+  auto transports = make_local_transports(parts);
   Driver first(plan, lowered, *transports[0]);
   first.events.reserve(10);
   first.perform(first.of_head(ActionKind::broadcast, 1));
