@@ -15,9 +15,6 @@ namespace plumb::exec {
 namespace {
 
 constexpr std::chrono::microseconds poll{20};
-// In every pair of a pipeline's ranks these have no other messages.
-constexpr Channel of_broadcasts = Channel::gathers;
-constexpr Channel of_sums = Channel::sums;
 
 bool is_gradient(const Action& action) {
   return action.kind == ActionKind::backward || action.kind == ActionKind::input_gradient;
@@ -86,16 +83,19 @@ int PartExchanges::root_of(const Action& exchange) const { return rank_beside_pa
 
 void PartExchanges::begin_step(std::vector<Event>& events) {
   events_ = &events;
-  broadcasts_.clear();
-  sums_.clear();
+  for (Line* line : {&broadcasts_, &sums_}) {
+    line->exchanges.clear();
+    line->free_from = {};
+  }
   given_.clear();
   made_.clear();
-  since_.clear();
 }
 
 void PartExchanges::end_step() const {
   for (const Line* line : {&broadcasts_, &sums_}) {
-    if (!line->empty()) throw RunError("", to_string(line->front().action) + " has not ended");
+    if (!line->exchanges.empty()) {
+      throw RunError("", to_string(line->exchanges.front().action) + " has not ended");
+    }
   }
   if (!given_.empty()) throw RunError("", "what was made for " + to_string(given_.begin()->first) + " was never sent");
   if (!made_.empty()) throw RunError("", "what " + to_string(made_.begin()->first) + " has brought was never used");
@@ -104,11 +104,13 @@ void PartExchanges::end_step() const {
 void PartExchanges::perform(Event& event) {
   event.end = event.start;
   const bool broadcast = event.action.kind == ActionKind::broadcast;
-  (broadcast ? broadcasts_ : sums_).push_back({.action = event.action, .event = events_->size()});
+  (broadcast ? broadcasts_ : sums_).exchanges.push_back({.action = event.action, .event = events_->size()});
 }
 
 bool PartExchanges::is_under_way(const Action& exchange) const {
-  const auto has = [&](const Line& line) { return std::ranges::find(line, exchange, &Exchange::action) != line.end(); };
+  const auto has = [&](const Line& line) {
+    return std::ranges::find(line.exchanges, exchange, &Exchange::action) != line.exchanges.end();
+  };
   return has(broadcasts_) || has(sums_);
 }
 
@@ -134,8 +136,8 @@ void PartExchanges::put(const Action& action, Payload result) {
 }
 
 void PartExchanges::progress() {
-  advance(broadcasts_, of_broadcasts);
-  advance(sums_, of_sums);
+  advance(broadcasts_);
+  advance(sums_);
 }
 
 void PartExchanges::progress_until_message(int peer, Channel channel, Clock::time_point deadline) {
@@ -146,7 +148,7 @@ void PartExchanges::progress_until_message(int peer, Channel channel, Clock::tim
 }
 
 void PartExchanges::finish(Clock::time_point deadline) {
-  wait_for([&] { return broadcasts_.empty() && sums_.empty(); }, deadline);
+  wait_for([&] { return broadcasts_.exchanges.empty() && sums_.exchanges.empty(); }, deadline);
 }
 
 void PartExchanges::wait_for(const std::function<bool()>& done, Clock::time_point deadline) {
@@ -158,13 +160,13 @@ void PartExchanges::wait_for(const std::function<bool()>& done, Clock::time_poin
 
 // The transport knows of whom nothing has come.
 void PartExchanges::fail_waiting(Clock::time_point deadline) {
-  for (const auto& [line, channel] : {std::pair(&broadcasts_, of_broadcasts), std::pair(&sums_, of_sums)}) {
-    if (line->empty()) continue;
-    const Exchange& first = line->front();
+  for (const Line* line : {&broadcasts_, &sums_}) {
+    if (line->exchanges.empty()) continue;
+    const Exchange& first = line->exchanges.front();
     const std::optional<int> peer = awaited(first);
     if (!peer) continue;
     try {
-      (void)transport_.receive(*peer, channel, deadline);
+      (void)transport_.receive(*peer, line->channel, deadline);
     } catch (const PastDeadline& error) {
       throw PastDeadline(RunError(error.where(), to_string(first.action) + ": " + error.problem(), error.hint()));
     }
@@ -172,18 +174,19 @@ void PartExchanges::fail_waiting(Clock::time_point deadline) {
   throw PastDeadline(RunError("", "the parts of the vocabulary have not been joined before the deadline"));
 }
 
-void PartExchanges::advance(Line& line, Channel channel) {
-  while (!line.empty()) {
-    Exchange& first = line.front();
-    if (!first.begun) begin(first, channel);
+void PartExchanges::advance(Line& line) {
+  while (!line.exchanges.empty()) {
+    Exchange& first = line.exchanges.front();
+    if (!first.begun) begin(first, line);
     for (std::optional<int> peer = awaited(first); peer; peer = awaited(first)) {
-      if (!transport_.has_message(*peer, channel)) return;
-      Received received = transport_.receive(*peer, channel, Clock::time_point::max());
+      if (!transport_.has_message(*peer, line.channel)) return;
+      Received received = transport_.receive(*peer, line.channel, Clock::time_point::max());
       first.arrived = std::max(first.arrived, received.arrived);
       first.of[static_cast<std::size_t>(*peer)] = std::move(received.payload);
     }
     end(first);
-    line.pop_front();
+    line.free_from = (*events_)[first.event].end;
+    line.exchanges.pop_front();
   }
 }
 
@@ -195,7 +198,7 @@ std::optional<int> PartExchanges::awaited(const Exchange& exchange) const {
   return std::nullopt;
 }
 
-void PartExchanges::begin(Exchange& exchange, Channel channel) {
+void PartExchanges::begin(Exchange& exchange, const Line& line) {
   const Action& action = exchange.action;
   const int root = root_of(action);
   const bool reduces = action.kind == ActionKind::reduce;
@@ -211,16 +214,15 @@ void PartExchanges::begin(Exchange& exchange, Channel channel) {
   exchange.of.assign(static_cast<std::size_t>(transport_.size()), Payload{});
   for (int peer = 0; peer < transport_.size(); ++peer) {
     if (peer == rank_) continue;
-    if (sends_to(peer)) transport_.send(peer, channel, exchange.own);
+    if (sends_to(peer)) transport_.send(peer, line.channel, exchange.own);
     if (!gets_from(peer)) continue;
-    transport_.expect(peer, channel, gives ? exchange.own.size : hidden_bytes_, 1);
+    transport_.expect(peer, line.channel, gives ? exchange.own.size : hidden_bytes_, 1);
     exchange.of[static_cast<std::size_t>(peer)].reset();
   }
   exchange.begun = true;
   Event& event = (*events_)[exchange.event];
-  const auto since = since_.extract(action);
-  const Seconds ready = since.empty() ? seconds_of(Clock::now()) : since.mapped();
-  event.start = event.end = std::max(event.start, ready);
+  // What the rank did meanwhile, and what it made of what the one before has brought, is of this one's time.
+  event.start = event.end = std::max(event.start, line.free_from);
 }
 
 void PartExchanges::end(Exchange& exchange) {
@@ -236,7 +238,7 @@ void PartExchanges::end(Exchange& exchange) {
     case ActionKind::broadcast:
       return finish_broadcast(exchange);
     case ActionKind::all_reduce:
-      return finish_statistics(exchange, event.end);
+      return finish_statistics(exchange);
     default:
       finish_sum(exchange);
       if (waited) event.end = seconds_of(Clock::now());
@@ -256,16 +258,14 @@ void PartExchanges::finish_broadcast(Exchange& exchange) {
   made_.emplace(exchange.action, std::move(copied));
 }
 
-void PartExchanges::finish_statistics(Exchange& exchange, Seconds end) {
+void PartExchanges::finish_statistics(Exchange& exchange) {
   exchange.of[static_cast<std::size_t>(rank_)] = exchange.own;
   std::vector<Payload> of_parts;
   for (std::optional<Payload>& part : exchange.of) of_parts.push_back(std::move(*part));
   const Action& action = exchange.action;
   Payload summand = stage_of_(action).join_statistics(action.microbatch, of_parts);
   if (summand.data != nullptr) {
-    const Action sum = on_this_rank(ActionKind::reduce, true, action.microbatch);
-    since_.emplace(sum, end);  // its time has that in which the summand is made
-    given_.emplace(sum, std::move(summand));
+    given_.emplace(on_this_rank(ActionKind::reduce, true, action.microbatch), std::move(summand));
   }
   made_.emplace(action, Payload{});
 }

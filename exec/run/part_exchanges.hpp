@@ -68,7 +68,11 @@ class PartExchanges {
     std::vector<std::optional<Payload>> of = {};  // by rank, of those that give something
     Clock::time_point arrived = {};               // the last of these
   };
-  using Line = std::deque<Exchange>;
+  struct Line {
+    Channel channel;
+    std::deque<Exchange> exchanges = {};
+    Seconds free_from = {};  // when the last one ended
+  };
 
   [[nodiscard]] std::optional<Action> input_of(const Action& action) const;
   [[nodiscard]] std::optional<Action> result_of(const Action& action) const;
@@ -76,12 +80,12 @@ class PartExchanges {
   [[nodiscard]] int root_of(const Action& exchange) const;
   [[nodiscard]] bool is_under_way(const Action& exchange) const;
 
-  void advance(Line& line, Channel channel);
-  void begin(Exchange& exchange, Channel channel);
+  void advance(Line& line);
+  void begin(Exchange& exchange, const Line& line);
   [[nodiscard]] std::optional<int> awaited(const Exchange& exchange) const;
   void end(Exchange& exchange);
   void finish_broadcast(Exchange& exchange);
-  void finish_statistics(Exchange& exchange, Seconds end);
+  void finish_statistics(Exchange& exchange);
   void finish_sum(Exchange& exchange);
   void wait_for(const std::function<bool()>& done, Clock::time_point deadline);
   [[noreturn]] void fail_waiting(Clock::time_point deadline);
@@ -94,11 +98,11 @@ class PartExchanges {
   std::size_t hidden_bytes_;
   int rank_;
   std::vector<Event>* events_ = nullptr;
-  Line broadcasts_;
-  Line sums_;
+  // In every pair of a pipeline's ranks these channels have no other messages.
+  Line broadcasts_{.channel = Channel::gathers};
+  Line sums_{.channel = Channel::sums};
   std::map<Action, Payload> given_;  // by exchange: what this rank has made for it
   std::map<Action, Payload> made_;   // by exchange: what it has brought
-  std::map<Action, Seconds> since_;  // by exchange: when the one before it had brought what it is made of
 };
 
 }  // namespace plumb::exec
