@@ -34,6 +34,9 @@ Queues queues_of(const Plan& plan, const Schedule& lowered, int rank, bool saves
   }
   // Sums of tied weights and of stages that several ranks hold.
   add_all(queues, lane.ranks, rank, Channel::collective);
+  if (lowered.vocabulary_barriers > 0) {  // what its parts exchange
+    for (const Channel channel : {Channel::sums, Channel::gathers}) add_all(queues, lane.ranks, rank, channel);
+  }
   if (saves || plan.training.gradient_clipping > 0) {  // which all ranks meet for
     std::vector<int> all(static_cast<std::size_t>(ranks(plan.layout)));
     std::iota(all.begin(), all.end(), 0);

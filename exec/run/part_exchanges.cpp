@@ -89,6 +89,11 @@ void PartExchanges::begin_step(std::vector<Event>& events) {
   }
   given_.clear();
   made_.clear();
+  ended_.clear();
+  for (const Action& action : lowered_.actions[static_cast<std::size_t>(rank_)]) {
+    if (!joins_parts(action.kind)) continue;
+    (action.kind == ActionKind::broadcast ? broadcasts_ : sums_).exchanges.push_back({.action = action});
+  }
 }
 
 void PartExchanges::end_step() const {
@@ -102,9 +107,18 @@ void PartExchanges::end_step() const {
 }
 
 void PartExchanges::perform(Event& event) {
+  if (const auto node = ended_.extract(event.action); !node.empty()) {
+    const Event& ended = node.mapped();
+    event.start = ended.start;
+    event.end = ended.end;
+    event.bytes = ended.bytes;
+    return;
+  }
   event.end = event.start;
-  const bool broadcast = event.action.kind == ActionKind::broadcast;
-  (broadcast ? broadcasts_ : sums_).exchanges.push_back({.action = event.action, .event = events_->size()});
+  for (Line* line : {&broadcasts_, &sums_}) {
+    const auto found = std::ranges::find(line->exchanges, event.action, &Exchange::action);
+    if (found != line->exchanges.end()) found->event = events_->size();
+  }
 }
 
 bool PartExchanges::is_under_way(const Action& exchange) const {
@@ -114,7 +128,11 @@ bool PartExchanges::is_under_way(const Action& exchange) const {
   return has(broadcasts_) || has(sums_);
 }
 
+// What computes waits for what it needs, and what comes behind the step's computing for all.
 void PartExchanges::await(const Action& action, Clock::time_point deadline) {
+  progress();
+  const bool meets_others = joins_parts(action.kind) || is_send(action.kind) || is_receive(action.kind);
+  if (!is_compute(action.kind) && !meets_others) return finish(deadline);
   const std::optional<Action> exchange = input_of(action);
   if (exchange && is_under_way(*exchange)) wait_for([&] { return !is_under_way(*exchange); }, deadline);
 }
@@ -130,7 +148,7 @@ Payload PartExchanges::take(const Action& action) {
 
 void PartExchanges::put(const Action& action, Payload result) {
   const Action exchange = *result_of(action);
-  if (!given_.emplace(exchange, std::move(result)).second) {
+  if (!given_.emplace(exchange, Given{std::move(result), seconds_of(Clock::now())}).second) {
     throw RunError("", "what " + to_string(exchange) + " sends was made twice");
   }
 }
@@ -177,6 +195,7 @@ void PartExchanges::fail_waiting(Clock::time_point deadline) {
 void PartExchanges::advance(Line& line) {
   while (!line.exchanges.empty()) {
     Exchange& first = line.exchanges.front();
+    if (!first.begun && !may_begin(first)) return;
     if (!first.begun) begin(first, line);
     for (std::optional<int> peer = awaited(first); peer; peer = awaited(first)) {
       if (!transport_.has_message(*peer, line.channel)) return;
@@ -185,9 +204,30 @@ void PartExchanges::advance(Line& line) {
       first.of[static_cast<std::size_t>(*peer)] = std::move(received.payload);
     }
     end(first);
-    line.free_from = (*events_)[first.event].end;
+    line.free_from = first.end;
+    write(first.event ? (*events_)[*first.event] : ended_[first.action], first);
     line.exchanges.pop_front();
   }
+}
+
+bool PartExchanges::gives(const Action& exchange) const {
+  return exchange.kind != ActionKind::broadcast || rank_ == root_of(exchange);
+}
+
+// With one barrier the statistics are there before I has made what they scale: they wait for their place.
+bool PartExchanges::may_begin(const Exchange& exchange) const {
+  if (!gives(exchange.action)) return true;
+  return given_.contains(exchange.action) && (!waits_for_place(exchange.action) || exchange.event);
+}
+
+bool PartExchanges::waits_for_place(const Action& exchange) const {
+  return exchange.kind == ActionKind::all_reduce && lowered_.vocabulary_barriers == 1;
+}
+
+void PartExchanges::write(Event& event, const Exchange& exchange) {
+  event.start = exchange.start;
+  event.end = exchange.end;
+  event.bytes = {static_cast<std::int64_t>(exchange.bytes)};
 }
 
 // A rank that has not given anything yet is waited for.
@@ -203,37 +243,32 @@ void PartExchanges::begin(Exchange& exchange, const Line& line) {
   const int root = root_of(action);
   const bool reduces = action.kind == ActionKind::reduce;
   const bool broadcasts = action.kind == ActionKind::broadcast;
-  const bool gives = !broadcasts || rank_ == root;
-  if (gives) {
-    auto node = given_.extract(action);
-    if (node.empty()) throw RunError("", to_string(action) + " stands before what it sends is made");
-    exchange.own = std::move(node.mapped());
+  // What the rank did meanwhile, and what it made of what the one before has brought, is of this one's time.
+  exchange.start = line.free_from;
+  if (auto node = given_.extract(action); !node.empty()) {
+    exchange.own = std::move(node.mapped().payload);
+    exchange.start = std::max(exchange.start, node.mapped().since);
   }
-  const auto sends_to = [&](int peer) { return gives && (!reduces || peer == root); };
+  if (waits_for_place(action)) exchange.start = std::max(exchange.start, (*events_)[*exchange.event].start);
+  exchange.bytes = gives(action) ? exchange.own.size : hidden_bytes_;
+  const auto sends_to = [&](int peer) { return gives(action) && (!reduces || peer == root); };
   const auto gets_from = [&](int peer) { return broadcasts ? peer == root : !reduces || rank_ == root; };
   exchange.of.assign(static_cast<std::size_t>(transport_.size()), Payload{});
   for (int peer = 0; peer < transport_.size(); ++peer) {
     if (peer == rank_) continue;
     if (sends_to(peer)) transport_.send(peer, line.channel, exchange.own);
     if (!gets_from(peer)) continue;
-    transport_.expect(peer, line.channel, gives ? exchange.own.size : hidden_bytes_, 1);
+    transport_.expect(peer, line.channel, exchange.bytes, 1);
     exchange.of[static_cast<std::size_t>(peer)].reset();
   }
   exchange.begun = true;
-  Event& event = (*events_)[exchange.event];
-  // What the rank did meanwhile, and what it made of what the one before has brought, is of this one's time.
-  event.start = event.end = std::max(event.start, line.free_from);
 }
 
 void PartExchanges::end(Exchange& exchange) {
-  Event& event = (*events_)[exchange.event];
-  event.bytes = {
-      static_cast<std::int64_t>(exchange.action.kind == ActionKind::broadcast ? hidden_bytes_ : exchange.own.size)};
-  // What is broadcast may have come before this rank's place for it; all others need what this rank gives.
   const bool waited = exchange.arrived != Clock::time_point{};
-  const Seconds arrived = waited ? seconds_of(exchange.arrived) : event.start;
-  if (exchange.action.kind == ActionKind::broadcast) event.start = std::min(event.start, arrived);
-  event.end = std::max(event.start, arrived);
+  const Seconds arrived = waited ? seconds_of(exchange.arrived) : exchange.start;
+  exchange.start = gives(exchange.action) ? exchange.start : arrived;
+  exchange.end = std::max(exchange.start, arrived);
   switch (exchange.action.kind) {
     case ActionKind::broadcast:
       return finish_broadcast(exchange);
@@ -241,7 +276,7 @@ void PartExchanges::end(Exchange& exchange) {
       return finish_statistics(exchange);
     default:
       finish_sum(exchange);
-      if (waited) event.end = seconds_of(Clock::now());
+      if (waited) exchange.end = seconds_of(Clock::now());
   }
 }
 
@@ -265,7 +300,7 @@ void PartExchanges::finish_statistics(Exchange& exchange) {
   const Action& action = exchange.action;
   Payload summand = stage_of_(action).join_statistics(action.microbatch, of_parts);
   if (summand.data != nullptr) {
-    given_.emplace(on_this_rank(ActionKind::reduce, true, action.microbatch), std::move(summand));
+    given_.emplace(on_this_rank(ActionKind::reduce, true, action.microbatch), Given{std::move(summand), exchange.end});
   }
   made_.emplace(action, Payload{});
 }

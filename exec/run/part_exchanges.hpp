@@ -22,6 +22,8 @@ namespace plumb::exec {
 // of the rank's list, and neither holds up what the rank computes: only what needs a result waits for it. What has come
 // is taken on whenever the rank looks, also while it waits for something else, since others may wait for what follows.
 //
+// Over gloo a rank that needs a sum holds p−1 summands beside what LibTorch's allocators count.
+//
 // Each sends straight to each that needs it: of p ranks and hidden states of n bytes a broadcast brings n to each but
 // the one that had them, a sum (p−1)·n to the one that needs it, statistics (p−1)·12 bytes a token to each. Sums are
 // added as in exec/transport/collectives/sum.hpp, in the order of the ranks.
@@ -39,14 +41,16 @@ class PartExchanges {
   // Throws RunError for what nobody has taken.
   void end_step() const;
 
-  // BCAST, ALLRED or REDUCE of `event`, the next to be added to the step's: begins in its turn.
+  // BCAST, ALLRED or REDUCE of `event`, the next to be added to the step's: it begins in its turn, as soon as what it
+  // sends is made, and may have ended before its place.
   void perform(Event& event);
 
   // Whether the input, or the result, of a compute action comes from here or goes here.
   [[nodiscard]] bool gives_input(const Action& action) const { return input_of(action).has_value(); }
   [[nodiscard]] bool takes_result(const Action& action) const { return result_of(action).has_value(); }
 
-  // Waits until what the action needs has come. Throws as Transport::receive, naming what it waits for.
+  // Waits until what the action needs has come: takes on what has. Throws as Transport::receive, naming what it waits
+  // for.
   void await(const Action& action, Clock::time_point deadline);
   // Its input, when it has; empty of one that needs only others' to have ended.
   [[nodiscard]] Payload take(const Action& action);
@@ -61,10 +65,13 @@ class PartExchanges {
 
  private:
   struct Exchange {
-    Action action;          // as this rank names it
-    std::size_t event = 0;  // its place
+    Action action;                          // as this rank names it
+    std::optional<std::size_t> event = {};  // its place, once the rank has come to it
     bool begun = false;
+    Seconds start = {};
+    Seconds end = {};
     Payload own = {};                             // what this rank gives
+    std::size_t bytes = 0;                        // of that, or of what it gets
     std::vector<std::optional<Payload>> of = {};  // by rank, of those that give something
     Clock::time_point arrived = {};               // the last of these
   };
@@ -81,7 +88,11 @@ class PartExchanges {
   [[nodiscard]] bool is_under_way(const Action& exchange) const;
 
   void advance(Line& line);
+  [[nodiscard]] bool gives(const Action& exchange) const;
+  [[nodiscard]] bool may_begin(const Exchange& exchange) const;
+  [[nodiscard]] bool waits_for_place(const Action& exchange) const;
   void begin(Exchange& exchange, const Line& line);
+  static void write(Event& event, const Exchange& exchange);
   [[nodiscard]] std::optional<int> awaited(const Exchange& exchange) const;
   void end(Exchange& exchange);
   void finish_broadcast(Exchange& exchange);
@@ -101,8 +112,13 @@ class PartExchanges {
   // In every pair of a pipeline's ranks these channels have no other messages.
   Line broadcasts_{.channel = Channel::gathers};
   Line sums_{.channel = Channel::sums};
-  std::map<Action, Payload> given_;  // by exchange: what this rank has made for it
-  std::map<Action, Payload> made_;   // by exchange: what it has brought
+  struct Given {
+    Payload payload;
+    Seconds since;  // when it was there, or what it is made of
+  };
+  std::map<Action, Given> given_;   // by exchange: what this rank has made for it
+  std::map<Action, Event> ended_;   // by exchange: of those that ended before their place
+  std::map<Action, Payload> made_;  // by exchange: what it has brought
 };
 
 }  // namespace plumb::exec

@@ -174,8 +174,9 @@ void place_collectives(const Together& together, std::vector<Event>& events) {
   for (const Event& event : events) {
     if (!is_one(event)) continue;
     Interval& interval = of_all[together.collective(event)];
-    if (together.is_waited_for(event)) interval.start = std::max(interval.start, event.start);
     interval.end = std::max(interval.end, event.end);
+    if (!together.is_waited_for(event)) continue;
+    interval.start = std::max(interval.start, event.start);
     interval.first = std::max(interval.first, event.start - event.beside);
   }
   for (Event& event : events) {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "common/base/error.hpp"
 #include "common/schedule/vocabulary_parts.hpp"
 
@@ -31,6 +33,29 @@ double RankStages::loss() const {
     if (last) sum += last->loss();
   }
   return sum;
+}
+
+Payload RankStages::compute(const Action& action, Payload input) const {
+  Stage& stage = action.kind == ActionKind::optimizer_step ? held(action.stage) : of(action);
+  switch (action.kind) {
+    case ActionKind::forward:
+      return stage.forward(action.microbatch, std::move(input));
+    case ActionKind::recompute:
+      stage.recompute(action.microbatch);
+      return {};
+    case ActionKind::input_gradient:
+      return stage.input_gradient(action.microbatch, std::move(input));
+    case ActionKind::backward:
+      return stage.backward(action.microbatch, std::move(input));
+    case ActionKind::weight_gradient:
+      stage.weight_gradient(action.microbatch);
+      return {};
+    case ActionKind::optimizer_step:
+      stage.optimizer_step();
+      return {};
+    default:
+      throw RunError("", "this kind of action is not executed yet");
+  }
 }
 
 void RankStages::add_host_copies(Event& event) const {

@@ -26,6 +26,9 @@ class RankStages {
   // In the replica whose copy this rank has:
   [[nodiscard]] Stage& held(int stage) const;
 
+  // F, R, I, B, W or STEP: of what the action reads what it makes. Throws RunError for another kind.
+  [[nodiscard]] Payload compute(const Action& action, Payload input) const;
+
   // Where this rank holds both copies of a tied table, no message is needed, only the sum, which both get.
   void add_tied_gradients(Stream& compute) const;
 

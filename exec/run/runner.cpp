@@ -185,7 +185,10 @@ class RankRun {
 
   void perform(const Action& action) {
     if (evictions_) await_evictions(action);
-    if (exchanges_) await_exchanges(action);
+    if (exchanges_) {
+      mark(Clock::now(), waiting_time_);
+      exchanges_->await(action, deadline(Clock::now(), waiting_time_));
+    }
     sums_.progress();
     const Clock::time_point start = Clock::now();
     mark(start, predicted(action));
@@ -268,18 +271,6 @@ class RankRun {
     position_ = here;
   }
 
-  // What computes waits for what it needs of them, and what comes behind the step's computing for all.
-  void await_exchanges(const Action& action) {
-    exchanges_->progress();
-    const bool waits_for_all =
-        !is_compute(action.kind) && !joins_parts(action.kind) && !is_send(action.kind) && !is_receive(action.kind);
-    if (!waits_for_all && !exchanges_->gives_input(action)) return;
-    const Clock::time_point now = Clock::now();
-    mark(now, waiting_time_);
-    waits_for_all ? exchanges_->finish(deadline(now, waiting_time_))
-                  : exchanges_->await(action, deadline(now, waiting_time_));
-  }
-
   void compute(const Action& action) {
     Payload input = input_of(action);
     if (asynchronous_) {
@@ -289,35 +280,11 @@ class RankRun {
       transport_.began(position_.action, here().begin);
     }
     sums_.before(action);
-    Payload output = computed(action, std::move(input));
+    if (action.kind == ActionKind::optimizer_step) sums_.add_tied_of_this_rank();
+    Payload output = stages_.compute(action, std::move(input));
     sums_.behind();
     if (asynchronous_) output.ready = here().end = device_.compute().record();
     hand_on(action, std::move(output));
-  }
-
-  Payload computed(const Action& action, Payload input) {
-    Stage& stage = action.kind == ActionKind::optimizer_step ? stages_.held(action.stage) : stages_.of(action);
-    const int microbatch = action.microbatch;
-    switch (action.kind) {
-      case ActionKind::forward:
-        return stage.forward(microbatch, std::move(input));
-      case ActionKind::recompute:
-        stage.recompute(microbatch);
-        return {};
-      case ActionKind::input_gradient:
-        return stage.input_gradient(microbatch, std::move(input));
-      case ActionKind::backward:
-        return stage.backward(microbatch, std::move(input));
-      case ActionKind::weight_gradient:
-        stage.weight_gradient(microbatch);
-        return {};
-      case ActionKind::optimizer_step:
-        sums_.add_tied_of_this_rank();
-        stage.optimizer_step();
-        return {};
-      default:
-        throw RunError("", "this kind of action is not executed yet");
-    }
   }
 
   // Value for the action's stage: none at the ends of the pipeline.

@@ -81,6 +81,8 @@ class TorchStage : public Stage {
   [[nodiscard]] at::Tensor targets_of(int microbatch) const;
   // What the mean loss of a microbatch counts in the gradients of its update.
   [[nodiscard]] double share_of_update(int microbatch) const;
+  // Of a stage that computes its weights' gradients itself: they are complete, if that was the step's last W or B.
+  void report_all();
   void set_loss(int microbatch, double loss) { losses_.at(static_cast<std::size_t>(microbatch)) = loss; }
 
  private:

@@ -37,6 +37,11 @@ void TorchStage::report(const Block& block) {
   }
 }
 
+void TorchStage::report_all() {
+  for (const auto& block : blocks_) report(*block);
+  complete_ = nullptr;
+}
+
 std::vector<DeviceFloats> TorchStage::gradients() {
   sum_tied_gradients();  // what is summed then is the whole gradient of the table
   sum_partial_gradients();

@@ -118,11 +118,12 @@ std::vector<double> input_parts(const ScheduleGraph& graph) {
 // Of a group of any size all have an event, and begin when the last of them has come.
 Interval group_collective(const EventIndex& events, const Node& node, const std::vector<int>& ranks) {
   Interval whole;
+  const auto place_of = [&](int rank) { return static_cast<int>(std::ranges::find(ranks, rank) - ranks.begin()); };
   for (Node of_rank = node; const int rank : ranks) {
     of_rank.rank = rank;
     const bool clips = node.action.kind == ActionKind::clip_gradients;  // of which each rank names a stage of its own
-    // So does what joins the parts of a vocabulary, which stand in the order of the ranks.
-    if (joins_parts(node.action.kind)) of_rank.action.stage = node.action.stage + rank - node.rank;
+    // So does what joins the parts of a vocabulary, which stand in the order of the pipeline's ranks.
+    if (joins_parts(node.action.kind)) of_rank.action.stage = node.action.stage + place_of(rank) - place_of(node.rank);
     const Event* event = clips ? events.find(rank, node.action.kind) : events.find(rank, of_rank.action);
     if (event == nullptr) throw_missing(of_rank);
     whole.start = std::max(whole.start, event->start);

@@ -117,6 +117,7 @@ Payload HeadPart::backward(int microbatch, Payload /*output_gradient*/) {
   at::Tensor of_x = at::mm(gradient, table_->value);
   accumulate_product(table_->gradient, gradient, of.x);
   if (bias_) accumulate_rows(*bias_, gradient);
+  report_all();
   return to_payload(std::move(of_x));
 }
 
@@ -130,9 +131,21 @@ void HeadPart::weight_gradient(int microbatch) {
   const at::Tensor mine = of.part.mine.flatten().nonzero().flatten();
   const at::Tensor targets = of.part.target.flatten().index_select(0, mine);
   table_->gradient.index_add_(0, targets, wide.index_select(0, mine), -scale);
-  if (!bias_) return;
-  accumulate(*bias_, at::mv(of.softmax.to(of_softmax.scalar_type()).t(), of_softmax.flatten()));
-  bias_->gradient.index_add_(0, targets, at::ones_like(targets, bias_->gradient.options()), -scale);
+  if (bias_) {
+    accumulate(*bias_, at::mv(of.softmax.to(of_softmax.scalar_type()).t(), of_softmax.flatten()));
+    bias_->gradient.index_add_(0, targets, at::ones_like(targets, bias_->gradient.options()), -scale);
+  }
+  report_all();
+}
+
+void HeadPart::recompute(int microbatch) { refuse("R", microbatch); }
+Parcel HeadPart::evict(int microbatch) { refuse("EVICT", microbatch); }
+void HeadPart::load(int microbatch, Parcel /*parcel*/) { refuse("LOAD", microbatch); }
+
+void HeadPart::refuse(const char* action, int microbatch) const {
+  throw RunError("stage " + std::to_string(settings().stage), std::string(action) + " of microbatch " +
+                                                                  std::to_string(microbatch) +
+                                                                  " of a head's part, which keeps all that it needs");
 }
 
 void HeadPart::end_step() {

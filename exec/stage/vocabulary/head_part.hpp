@@ -31,9 +31,14 @@ class HeadPart final : public TorchStage {
   [[nodiscard]] Payload join_statistics(int microbatch, std::span<const Payload> of_parts) override;
   [[nodiscard]] Payload backward(int microbatch, Payload output_gradient) override;
   void weight_gradient(int microbatch) override;
+  // Throw RunError: nothing of a part is redone or moved.
+  void recompute(int microbatch) override;
+  [[nodiscard]] Parcel evict(int microbatch) override;
+  void load(int microbatch, Parcel parcel) override;
   void end_step() override;
 
  private:
+  [[noreturn]] void refuse(const char* action, int microbatch) const;
   struct Microbatch {
     at::Tensor x;  // [tokens, h]
     PartLogits part;

@@ -77,6 +77,24 @@ class Listening final : public Stage {
   bool makes_summand_;
 };
 
+// All ranks have these exchanges, in this order.
+struct Kinds {
+  ActionKind kind;
+  bool of_head;
+};
+Schedule with_exchanges(Schedule lowered, const std::vector<Kinds>& kinds, int microbatches) {
+  for (int rank = 0; rank < parts; ++rank) {
+    std::vector<Action>& list = lowered.actions[static_cast<std::size_t>(rank)];
+    list.clear();
+    for (int k = 0; k < microbatches; ++k) {
+      for (const auto& [kind, of_head] : kinds) {
+        list.push_back({kind, of_head ? head_part(lowered, rank) : embedding_part(lowered, rank), k});
+      }
+    }
+  }
+  return lowered;
+}
+
 // One rank, as its runner drives it.
 class Driver {
  public:
@@ -120,7 +138,13 @@ class Driver {
 TEST_CASE("parts get what is broadcast, the statistics of all in the order of the ranks, and one rank gets sums") {
   for (const int barriers : {1, 2}) {
     const Plan plan = plan_of(barriers);
-    const Schedule lowered = lowered_schedule(plan);
+    const Schedule lowered = with_exchanges(lowered_schedule(plan),
+                                            {{ActionKind::reduce, false},
+                                             {ActionKind::broadcast, true},
+                                             {ActionKind::all_reduce, true},
+                                             {ActionKind::reduce, true},
+                                             {ActionKind::broadcast, false}},
+                                            2);
     Held hold;
     run_on_threads(make_local_transports(parts), [&](Transport& transport) {
       Driver mine(plan, lowered, transport);
@@ -164,7 +188,8 @@ TEST_CASE("parts get what is broadcast, the statistics of all in the order of th
 // As in 1F1B: rank 0 waits for a message that rank 1 sends only when it has what rank 0 still has to hand on.
 TEST_CASE("a rank that waits for a message hands on what others wait for") {
   const Plan plan = plan_of(1);
-  const Schedule lowered = lowered_schedule(plan);
+  const Schedule lowered =
+      with_exchanges(lowered_schedule(plan), {{ActionKind::all_reduce, true}, {ActionKind::reduce, true}}, 1);
   Held hold;
   run_on_threads(make_local_transports(parts), [&](Transport& transport) {
     Driver mine(plan, lowered, transport);
@@ -192,19 +217,26 @@ TEST_CASE("a rank that waits for a message hands on what others wait for") {
 
 TEST_CASE("what does not come, is not made or not used is said by its name") {
   const Plan plan = plan_of(2);
-  const Schedule lowered = lowered_schedule(plan);
+  const Schedule lowered =
+      with_exchanges(lowered_schedule(plan), {{ActionKind::broadcast, true}, {ActionKind::reduce, false}}, 1);
   auto transports = make_local_transports(parts);
   Driver first(plan, lowered, *transports[0]);
   first.events.reserve(10);
-  first.perform(first.of_head(ActionKind::broadcast, 1));
-  CHECK_THROWS_WITH(first.exchanges.await(first.of_head(ActionKind::forward, 1), in_seconds(0.01)),
-                    ContainsSubstring("BCAST1") && ContainsSubstring("no message from rank 2"));
-  CHECK_THROWS_WITH(first.exchanges.end_step(), ContainsSubstring("BCAST1 has not ended"));
+  first.perform(first.of_head(ActionKind::broadcast, 0));
+  CHECK_THROWS_WITH(first.exchanges.await(first.of_head(ActionKind::forward, 0), in_seconds(0.01)),
+                    ContainsSubstring("BCAST0") && ContainsSubstring("no message from rank 2"));
+  CHECK_THROWS_WITH(first.exchanges.end_step(), ContainsSubstring("BCAST0 has not ended"));
   CHECK_THROWS_WITH(first.exchanges.take(first.of_head(ActionKind::forward, 0)), ContainsSubstring("has not brought"));
-  CHECK_THROWS_WITH(first.perform(first.of_head(ActionKind::all_reduce, 0)), ContainsSubstring("before what it sends"));
-  Driver second(plan, lowered, *transports[1]);
-  second.exchanges.put(second.of_embedding(ActionKind::forward, 0), numbers(1, 1));
-  CHECK_THROWS_WITH(second.exchanges.end_step(), ContainsSubstring("was never sent"));
-  CHECK_THROWS_WITH(second.exchanges.put(second.of_embedding(ActionKind::forward, 0), numbers(1, 1)),
-                    ContainsSubstring("made twice"));
+  Driver last(plan, lowered, *transports[parts - 1]);
+  last.events.reserve(10);
+  last.exchanges.put({ActionKind::forward, parts - 1, 0}, numbers(1, 1));
+  CHECK_THROWS_WITH(last.exchanges.put({ActionKind::forward, parts - 1, 0}, numbers(1, 1)),
+                    ContainsSubstring("BCAST0 sends was made twice"));
+  last.exchanges.put(last.of_embedding(ActionKind::forward, 0), numbers(1, 1));
+  last.exchanges.progress();  // both are sent before their places
+  CHECK_THROWS_WITH(last.exchanges.end_step(), ContainsSubstring("BCAST0 has brought was never used"));
+  last.perform(last.of_head(ActionKind::broadcast, 0));
+  CHECK(last.events.front().bytes == Bytes{2 * sizeof(float)});
+  CHECK(values(last.input(last.of_head(ActionKind::forward, 0))) == std::vector<float>{1, 1});
+  last.exchanges.end_step();
 }
