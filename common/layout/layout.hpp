@@ -80,12 +80,6 @@ struct Layout {
   bool operator==(const Layout&) const = default;
 };
 
-// Whether ranks compute with parts of what one device has whole: of a tensor group, or, of the vocabulary, of a
-// pipeline.
-[[nodiscard]] inline bool divides_tensors(const Layout& layout) {
-  return layout.tensor.degree > 1 || layout.vocabulary_barriers > 0;
-}
-
 [[nodiscard]] std::string_view axis_name(MeshAxis axis);  // "tensor": as in a scenario
 
 // Throws InputError unless the order names every axis once, every degree is at least 1 and the ranks fit an int; data

@@ -16,6 +16,12 @@ namespace plumb {
   return divides_tokens(tensor) || (is_grid(tensor) && tensor.degree > 1);
 }
 
+// Whether ranks compute with parts of what one device has whole: of a tensor group, or, of the vocabulary, of a
+// pipeline.
+[[nodiscard]] inline bool divides_tensors(const Layout& layout) {
+  return layout.tensor.degree > 1 || layout.vocabulary_barriers > 0;
+}
+
 // Ranks along each of its axes, innermost first; all alike in 3d, the first two in 2d and 2.5d.
 struct TensorGrid {
   int column = 1;

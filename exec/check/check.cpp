@@ -12,6 +12,7 @@
 #include <string>
 
 #include "common/base/error.hpp"
+#include "common/layout/tensor_grid.hpp"
 #include "exec/check/error_ratios.hpp"
 #include "exec/check/updates_reference.hpp"
 #include "exec/check/whole_model_reference.hpp"

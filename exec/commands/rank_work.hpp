@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "common/layout/tensor_grid.hpp"
 #include "exec/commands/session.hpp"
 #include "exec/device/device.hpp"
 #include "exec/host/host_identity.hpp"

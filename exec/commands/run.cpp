@@ -13,6 +13,7 @@
 #include "common/base/output_files.hpp"
 #include "common/base/program.hpp"
 #include "common/base/text.hpp"
+#include "common/layout/tensor_grid.hpp"
 #include "common/timeline/trace/trace.hpp"
 #include "exec/check/error_ratios.hpp"
 #include "exec/checkpoint/step_log.hpp"

@@ -9,6 +9,7 @@
 
 #include "common/base/text.hpp"
 #include "common/layout/lane.hpp"
+#include "common/layout/tensor_grid.hpp"
 #include "common/schedule/reductions.hpp"
 #include "common/schedule/validate/validate.hpp"
 #include "common/timeline/diff/replay.hpp"

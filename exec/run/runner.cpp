@@ -20,12 +20,12 @@
 #include "exec/run/gradient_sums.hpp"
 #include "exec/run/lane_transport.hpp"
 #include "exec/run/messages.hpp"
-#include "exec/run/part_exchanges.hpp"
 #include "exec/run/patience.hpp"
 #include "exec/run/ranges.hpp"
 #include "exec/run/rank_stages.hpp"
 #include "exec/run/rank_traffic.hpp"
 #include "exec/run/step_moments.hpp"
+#include "exec/run/vocabulary/part_exchanges.hpp"
 #include "exec/run/watchdog.hpp"
 #include "exec/run/weight_gathering.hpp"
 

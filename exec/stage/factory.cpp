@@ -16,13 +16,13 @@
 #include "exec/data/data.hpp"
 #include "exec/device/blas.hpp"
 #include "exec/host/memory.hpp"
+#include "exec/stage/head_part.hpp"
 #include "exec/stage/modules/lora.hpp"
 #include "exec/stage/sharding/host_shard_group.hpp"
 #include "exec/stage/sharding/stream_shard_group.hpp"
 #include "exec/stage/supported.hpp"
 #include "exec/stage/tensor/stream_tensor_group.hpp"
 #include "exec/stage/torch_stage.hpp"
-#include "exec/stage/vocabulary/head_part.hpp"
 
 namespace plumb::exec {
 std::shared_ptr<const Corpus> corpus_of(const Plan& plan, const StageOptions& options) {

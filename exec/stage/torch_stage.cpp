@@ -52,7 +52,7 @@ void TorchStage::add_weights_of_last_block() {
     }
     weights_.push_back(weight);
     std::vector<int> summands = block.summands(*weight);
-    if (weight->is_trained() && !summands.empty()) partial_.push_back({weight, std::move(summands)});
+    if (weight->is_trained() && !summands.empty()) partial_.emplace_back(weight, std::move(summands));
   }
   find_copies(block, settings_.blocks.first + static_cast<int>(blocks_.size()) - 1);
   share_out(block);
@@ -321,17 +321,13 @@ void TorchStage::load(int microbatch, Parcel parcel) {
   }
 }
 
-// The loss is the mean over the microbatches whose gradients one optimizer step applies, here and in the other shares
-// of the batch.
+// What the mean loss of a microbatch counts in the gradients of its update: that is the mean over the microbatches
+// whose gradients one optimizer step applies, here and in the other shares of the batch.
 double TorchStage::share_of_update(int microbatch) const {
-  return loss_share(microbatch) / (microbatches_of_update(microbatch) * settings_.share.count);
-}
-
-int TorchStage::microbatches_of_update(int microbatch) const {
   const int every = settings_.update_every;
-  if (every == 0) return settings_.microbatches;
-  const int first = microbatch / every * every;
-  return std::min(every, settings_.microbatches - first);
+  const int first = every == 0 ? 0 : microbatch / every * every;
+  const int of_update = every == 0 ? settings_.microbatches : std::min(every, settings_.microbatches - first);
+  return loss_share(microbatch) / (of_update * settings_.share.count);
 }
 
 void TorchStage::weight_gradient(int microbatch) {

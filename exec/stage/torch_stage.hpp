@@ -23,10 +23,6 @@
 namespace plumb::exec {
 
 // On a device that is not the host (`numerics.device`) all it puts there goes to the thread's current stream.
-//
-// Of a model whose vocabulary is divided over the pipeline (`model.part`) the first and the last of the stages that
-// follow one another read and make hidden states at both ends; a part of the embedding is a stage of that block alone.
-// That of the head is a HeadPart (exec/stage/vocabulary/head_part.hpp).
 class TorchStage : public Stage {
  public:
   TorchStage(TorchStageSettings settings, std::shared_ptr<const Corpus> corpus);
@@ -40,7 +36,7 @@ class TorchStage : public Stage {
   void weight_gradient(int microbatch) override;
   // Block by block: what a block keeps for W goes before the next one's I.
   [[nodiscard]] Payload backward(int microbatch, Payload output_gradient) override;
-  // Block by block; of no tied table, nor of what ranks of the tensor group have summands of.
+  // By block; of no tied table, nor of what ranks of the tensor group have summands of.
   void report_gradients(std::function<void(DeviceFloats)> complete) override { complete_ = std::move(complete); }
   [[nodiscard]] std::vector<DeviceFloats> gradients() override;
   [[nodiscard]] DeviceFloats tied_gradient() override;
@@ -60,13 +56,11 @@ class TorchStage : public Stage {
   // The weights of this stage, a table that embedding and head share once; and those of them that are trained.
   [[nodiscard]] const std::vector<WeightPtr>& weights() const { return weights_; }
   [[nodiscard]] const std::vector<WeightPtr>& trained_weights() const { return trained_; }
-  // Those that are trained of all blocks whose gradients are complete only once a step, with what others have of them:
-  // a table's on each end.
+  // Those that are trained whose gradients are complete once a step, with what others have: a table's on each end.
   [[nodiscard]] std::vector<WeightPtr> completed_later() const;
-  // Sums the two gradients of a table whose embedding and head both stand on this stage. The optimizer does it first; a
-  // second call does nothing.
+  // Sums both gradients of a table whose ends stand here, as the optimizer does first; a second call does nothing.
   void sum_tied_gradients();
-  // Of a whole model and its replica in the opposite direction: sums the gradients of both into both.
+  // With the replica in the opposite direction: both have the sum then.
   void sum_with_replica(TorchStage& replica);
   // Of the step that ended last, per microbatch.
   [[nodiscard]] const std::vector<double>& losses() const { return losses_; }
@@ -74,18 +68,7 @@ class TorchStage : public Stage {
   [[nodiscard]] const RoutingLog* routing() const { return routing_; }
   [[nodiscard]] const TorchStageSettings& settings() const { return settings_; }
 
- protected:
-  // Hidden states, or their gradient, as another stage has made them: throws RunError for other bytes than their shape
-  // has.
-  [[nodiscard]] at::Tensor received(Payload payload, int microbatch, const std::string& what) const;
-  [[nodiscard]] at::Tensor targets_of(int microbatch) const;
-  // What the mean loss of a microbatch counts in the gradients of its update.
-  [[nodiscard]] double share_of_update(int microbatch) const;
-  // Of a stage that computes its weights' gradients itself: they are complete, if that was the step's last W or B.
-  void report_all();
-  void set_loss(int microbatch, double loss) { losses_.at(static_cast<std::size_t>(microbatch)) = loss; }
-
- private:
+ protected:  // a HeadPart (exec/stage/head_part.hpp) computes with these
   [[nodiscard]] bool is_first() const { return settings_.blocks.first == 0; }
   [[nodiscard]] bool is_last() const;
   [[nodiscard]] bool reads_tokens() const {
@@ -105,7 +88,7 @@ class TorchStage : public Stage {
   [[nodiscard]] Payload go_back(int microbatch, Payload output_gradient, bool with_weights);
   [[nodiscard]] std::vector<std::int64_t> boundary_shape(int microbatch) const;
   [[nodiscard]] at::TensorOptions boundary_options() const;
-  [[nodiscard]] int microbatches_of_update(int microbatch) const;
+  [[nodiscard]] at::Tensor received(Payload payload, int microbatch, const std::string& what) const;
   void use_version_of(int microbatch);
   void use_version(std::int32_t version);
   void zero_gradients();
@@ -114,10 +97,12 @@ class TorchStage : public Stage {
   [[nodiscard]] bool completes_later(const WeightPtr& weight) const;
   void put_batch_on_device();
   [[nodiscard]] at::Tensor inputs_of(int microbatch) const;
+  [[nodiscard]] at::Tensor targets_of(int microbatch) const;
   [[nodiscard]] Slice slice_of(int microbatch) const;
   [[nodiscard]] TokenRange tokens_of(int microbatch) const;
   [[nodiscard]] IndexRange own_sequences(const Block& reader) const;
   [[nodiscard]] double loss_share(int microbatch) const;
+  [[nodiscard]] double share_of_update(int microbatch) const;
   [[nodiscard]] double share_of_sequences() const;
 
   TorchStageSettings settings_;
@@ -126,11 +111,8 @@ class TorchStage : public Stage {
   std::vector<std::unique_ptr<Block>> blocks_;
   std::vector<WeightPtr> weights_;
   std::vector<WeightPtr> trained_;
-  struct Partial {
-    WeightPtr weight;
-    std::vector<int> summands;  // positions in the tensor group
-  };
-  std::vector<Partial> partial_;    // of these, whose gradients are summed over ranks of the tensor group
+  using Partial = std::pair<WeightPtr, std::vector<int>>;
+  std::vector<Partial> partial_;    // of these, whose gradients these positions of the tensor group sum
   at::Tensor squares_;              // of the own gradients, as Primitives has them, on their way to the host
   std::set<const Weight*> copies_;  // that a lower rank of the tensor group holds alike, where gradients are clipped
   WeightPtr tied_embedding_;        // each null unless its block stands here and the model is tied

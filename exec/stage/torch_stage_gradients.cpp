@@ -16,7 +16,7 @@ DeviceFloats floats_of(const at::Tensor& gradient) {
 
 bool TorchStage::completes_later(const WeightPtr& weight) const {
   return weight == tied_embedding_ || weight == tied_head_ ||
-         std::ranges::any_of(partial_, [&](const Partial& partial) { return partial.weight == weight; });
+         std::ranges::any_of(partial_, [&](const Partial& partial) { return partial.first == weight; });
 }
 
 std::vector<WeightPtr> TorchStage::completed_later() const {
@@ -35,11 +35,6 @@ void TorchStage::report(const Block& block) {
     reported_.insert(weight.get());
     complete_(floats_of(weight->gradient));
   }
-}
-
-void TorchStage::report_all() {
-  for (const auto& block : blocks_) report(*block);
-  complete_ = nullptr;
 }
 
 std::vector<DeviceFloats> TorchStage::gradients() {
@@ -69,7 +64,7 @@ void TorchStage::sum_tied_gradients() {
 // Once a step, before replicas' gradients are summed or the optimizer applies them.
 void TorchStage::sum_partial_gradients() {
   if (partial_summed_) return;
-  for (const Partial& each : partial_) settings_.group->sum_in_place(each.weight->gradient, each.summands);
+  for (const auto& [weight, summands] : partial_) settings_.group->sum_in_place(weight->gradient, summands);
   partial_summed_ = true;
 }
 

@@ -23,7 +23,7 @@ class ReceiveArena;     // exec/transport/receive_arena.hpp
 // The two directions of a pipeline: separate queues, so that an activation never waits behind a gradient. The others go
 // from host to host whatever messages move on. `control`: no payload; in one order with barriers and gathers, between
 // steps. `collective`: what exec/transport/collectives sends; `sums`: what SumsBeside sends back there; `gathers`: what
-// GathersBeside sends; between the ranks of one pipeline, the sums and broadcasts of exec/run/part_exchanges.
+// GathersBeside sends; in a lane, these two what exec/run/vocabulary sends.
 enum class Channel : std::uint8_t { forward, backward, control, collective, sums, gathers };
 [[nodiscard]] constexpr bool between_hosts(Channel channel) { return channel >= Channel::control; }
 

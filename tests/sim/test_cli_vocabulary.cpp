@@ -1,5 +1,7 @@
 // A vocabulary over the pipeline from outside: its schedules drawn, exported and checked; both engines, folded or not;
 // and what refuses it.
+#include <regex>
+
 #include "tests/catch.hpp"
 #include "tests/sim/answers.hpp"
 #include "tests/sim/cli.hpp"
@@ -64,6 +66,10 @@ TEST_CASE("simulate: a vocabulary over the pipeline by both engines, of one rank
   const auto planned = run_plumb(folder, "plan " + file + " -o " + plan);
   CHECK(planned.status == 0);
   CHECK(planned.out.find("offload") == std::string::npos);  // which is refused beside it
+  const std::string shown = run_plumb(folder, "show " + plan).out;
+  CHECK(std::regex_search(shown, std::regex("\\n +3 +3 +2 ")));     // four stages of two layers
+  CHECK(std::regex_search(shown, std::regex("\\n +4 +0 +head ")));  // and behind them the parts
+  CHECK(std::regex_search(shown, std::regex("\\n +11 +3 +embedding ")));
   const std::string timeline = folder.file("timeline.json");
   const std::string again = run_plumb(folder, "simulate " + plan + " --engine path --json -o " + timeline).out;
   CHECK(Json::parse(again)["iteration_s"].get<double>() == path);

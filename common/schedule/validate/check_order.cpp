@@ -52,12 +52,25 @@ class OrderCheck {
       require(forward, {ActionKind::forward, stage + 1, k});
       require(checks_.gradient_action(stage + 1, k), gradient);
     }
+    if (is_part(schedule_, stage)) check_passes(stage, k);
     if (!checks_.lowered) return;
     if (is_part(schedule_, stage)) return check_joined(stage, k);
     require(forward, {ActionKind::send_forward, stage, k});
     require(gradient, {ActionKind::send_backward, stage, k});
     require({ActionKind::receive_forward, stage, k}, forward);
     require({ActionKind::receive_backward, stage, k}, gradient);
+  }
+
+  // T of a head needs what all parts have made of S: with one barrier S is F and I and T is W, with two T is B. The
+  // embedding has B.
+  void check_passes(int stage, int k) {
+    const bool in_two = schedule_.vocabulary_barriers == 1 && sort_of_stage(schedule_, stage) == StageSort::head;
+    const Action wrong{in_two ? ActionKind::backward : ActionKind::input_gradient, stage, k};
+    if (checks_.placed(wrong) == nowhere) return;
+    const int rank = checks_.rank_of(wrong);
+    checks_.report(ScheduleProblem::Kind::misplaced, {rank}, {wrong},
+                   fmt::format("rank {}: {} of a part of the vocabulary, which has {} here", rank, to_string(wrong),
+                               in_two ? "I and W" : "B"));
   }
 
   // What the parts of a vocabulary do together stands between the actions that it joins.

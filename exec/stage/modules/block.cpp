@@ -14,6 +14,7 @@
 #include "common/model/lora.hpp"
 #include "exec/data/pretrained_weights.hpp"
 #include "exec/stage/modules/lora.hpp"
+#include "exec/stage/modules/vocabulary_parts.hpp"
 
 namespace plumb::exec {
 namespace {

@@ -142,15 +142,6 @@ struct Norm {
 [[nodiscard]] Module make_layer(const ModuleContext& context, const Layer& layer);
 [[nodiscard]] Module make_head(const ModuleContext& context);
 
-// Of a model whose vocabulary is divided over the pipeline: its first block adds positions to hidden states [batch,
-// tokens, hidden] that the parts have looked up; its last is the final norm. A rank's part, the model's vocabulary
-// being its rows and `part` its place: hidden states of its own tokens, zeros of others; and of the head its weights
-// alone, with which exec/stage/vocabulary/head_part.hpp computes: no module.
-[[nodiscard]] Module make_positions(const ModuleContext& context);
-[[nodiscard]] Module make_last_norm(const ModuleContext& context);
-[[nodiscard]] Module make_embedding_part(const ModuleContext& context, int part);
-[[nodiscard]] Module make_head_part(const ModuleContext& context);
-
 // Of a model of images (ViT, arXiv 2010.11929). Patches [batch, patches, channels · patch²] become hidden states
 // [batch, 1 + patches, hidden], the class token first. The head sees the class token alone, behind the norm of all.
 [[nodiscard]] Module make_patch_embedding(const ModuleContext& context, const Vision& vision);

@@ -1,7 +1,7 @@
-// Ends of a model whose vocabulary is divided over a pipeline: what its first and last stage keep, and a rank's part.
+#include "exec/stage/modules/vocabulary_parts.hpp"
+
 #include <ATen/ATen.h>
 
-#include "exec/stage/modules/module.hpp"
 #include "exec/stage/tensor/vocabulary.hpp"
 
 namespace plumb::exec {

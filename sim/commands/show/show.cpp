@@ -23,6 +23,7 @@
 #include "common/model/parameters.hpp"
 #include "common/planner/make_plan.hpp"
 #include "common/scenario_file/read_scenario.hpp"
+#include "common/schedule/vocabulary_parts.hpp"
 #include "sim/commands/command.hpp"
 #include "sim/commands/describe.hpp"
 #include "sim/commands/input.hpp"
@@ -248,6 +249,13 @@ std::string ranks_of_stage(const Schedule& schedule, int stage) {
   return text;
 }
 
+// Of a part of a vocabulary, what it is a part of.
+std::string layers_text(const Plan& plan, int stage) {
+  const StageSort sort = sort_of_stage(plan.schedule, stage);
+  if (sort == StageSort::layers) return std::to_string(plan.split.layers.at(static_cast<std::size_t>(stage)));
+  return sort == StageSort::head ? "head" : "embedding";
+}
+
 void print_plan(const Plan& plan) {
   std::cout << fmt::format("schedule: {}, {} microbatches of {}\nsplit:    {} {}\n\n",
                            describe(choice_of(plan.schedule)), whole_microbatches(plan.schedule),
@@ -256,7 +264,7 @@ void print_plan(const Plan& plan) {
   for (std::size_t stage = 0; stage < plan.costs.stages.size(); ++stage) {
     const ComputeCost& cost = plan.costs.stages[stage];
     table.rows.push_back({std::to_string(stage), ranks_of_stage(plan.schedule, static_cast<int>(stage)),
-                          std::to_string(plan.split.layers[stage]), count_text(static_cast<double>(cost.parameters)),
+                          layers_text(plan, static_cast<int>(stage)), count_text(static_cast<double>(cost.parameters)),
                           to_text(cost.forward), to_text(cost.input_gradient), to_text(cost.weight_gradient),
                           to_text(cost.kept_bytes)});
   }

@@ -24,6 +24,7 @@ struct Case {
   int data = 1;
   int microbatches = 4;
   ElementType precision = ElementType::fp32;
+  int vocabulary_barriers = 0;
 };
 
 Plan plan_of(const Model& model, const Case& shape) {
@@ -35,7 +36,8 @@ Plan plan_of(const Model& model, const Case& shape) {
                               .precision = shape.precision,
                               .data = shape.data,
                               .tensor = shape.tensor,
-                              .sequence_parallel = shape.sequence_parallel});
+                              .sequence_parallel = shape.sequence_parallel,
+                              .vocabulary_barriers = shape.vocabulary_barriers});
 }
 
 }  // namespace
@@ -98,19 +100,23 @@ double least_replay_error(const Plan& plan, const SessionLogs& logs) {
 
 TEST_CASE("a step of every executed layout is its own durations on the graph of its ranks, within 1%") {
   using test::Rule;
+  const Case one_barrier{.schedule = "1f1b", .ranks = 2, .tensor = 1, .data = 2, .vocabulary_barriers = 1};
+  const Case two_barriers{.schedule = "zb-h1", .ranks = 2, .tensor = 1, .data = 2, .vocabulary_barriers = 2};
   const auto [shape, rule] =
-      GENERATE(table<Case, Rule>({{{"1f1b", 1, 2}, {Sharding::none}},
-                                  {{"1f1b", 1, 2, true}, {Sharding::none}},
-                                  {{"1f1b", 1, 1, false, 2}, {Sharding::none}},
-                                  {{"1f1b", 1, 1, false, 2}, {Sharding::zero1}},
-                                  {{"1f1b", 1, 1, false, 2}, {Sharding::zero2, false, true}},
-                                  {{"1f1b", 1, 1, false, 2}, {Sharding::zero3, true, true}},
-                                  {{"1f1b", 1, 1, false, 2}, {Sharding::fsdp}},
-                                  {{"1f1b", 1, 1, false, 2}, {Sharding::fsdp, true}},
-                                  {{"1f1b", 1, 1, false, 4}, {Sharding::hsdp, true, false, false, 2}},
-                                  {{"1f1b", 2, 2, false, 2}, {Sharding::none}},
-                                  {{"zb-h1", 2, 2, true, 2}, {Sharding::none}},
-                                  {{"interleaved-1f1b", 2, 2, true, 2}, {Sharding::fsdp}}}));
+      GENERATE_COPY(table<Case, Rule>({{one_barrier, {Sharding::none}},
+                                       {two_barriers, {Sharding::zero1}},
+                                       {{"1f1b", 1, 2}, {Sharding::none}},
+                                       {{"1f1b", 1, 2, true}, {Sharding::none}},
+                                       {{"1f1b", 1, 1, false, 2}, {Sharding::none}},
+                                       {{"1f1b", 1, 1, false, 2}, {Sharding::zero1}},
+                                       {{"1f1b", 1, 1, false, 2}, {Sharding::zero2, false, true}},
+                                       {{"1f1b", 1, 1, false, 2}, {Sharding::zero3, true, true}},
+                                       {{"1f1b", 1, 1, false, 2}, {Sharding::fsdp}},
+                                       {{"1f1b", 1, 1, false, 2}, {Sharding::fsdp, true}},
+                                       {{"1f1b", 1, 1, false, 4}, {Sharding::hsdp, true, false, false, 2}},
+                                       {{"1f1b", 2, 2, false, 2}, {Sharding::none}},
+                                       {{"zb-h1", 2, 2, true, 2}, {Sharding::none}},
+                                       {{"interleaved-1f1b", 2, 2, true, 2}, {Sharding::fsdp}}}));
   const Plan plan = test::sharded(plan_of(wide_model(test::fewest_layers(shape.schedule)), shape), rule);
   INFO(test::text(plan) << (shape.sequence_parallel ? ", sp" : ""));
   SessionOptions options = test::checked_steps(transport_kinds().front(), 6);

@@ -72,6 +72,21 @@ Schedule two_ranks(const char* first, const char* second, int microbatches = 2) 
 
 }  // namespace
 
+// arXiv 2411.05288, algorithms 1 and 2: T is B where two barriers lie between it and the last stage's F, W with one.
+TEST_CASE("a part of a vocabulary has the passes of its number of barriers") {
+  for (const int barriers : {1, 2}) {
+    Schedule schedule = generate_schedule("1f1b", {.ranks = 3, .microbatches = 4, .vocabulary_barriers = barriers});
+    REQUIRE(validate(schedule).empty());
+    schedule.vocabulary_barriers = 3 - barriers;
+    const std::vector<ScheduleProblem> problems = validate(schedule);
+    REQUIRE(!problems.empty());
+    CAPTURE(barriers, problems.front().text);
+    CHECK(problems.front().kind == ScheduleProblem::Kind::misplaced);
+    CHECK_THAT(problems.front().text, ContainsSubstring("of a part of the vocabulary, which has") &&
+                                          ContainsSubstring(barriers == 1 ? "has B here" : "has I and W here"));
+  }
+}
+
 TEST_CASE("generated and random valid schedules have no problem, compute only and lowered") {
   for (const auto& all : {samples(), lowered_samples()}) {
     for (const Schedule& schedule : all) {

@@ -19,7 +19,8 @@ struct Whole {
 // Large logits too: exponentials of these have no number in fp32.
 Whole drawn(double size) {
   at::manual_seed(3);
-  return {.logits = at::randn({tokens, vocabulary}, at::kFloat) * size, .targets = at::randint(vocabulary, {tokens}, at::kLong)};
+  return {.logits = at::randn({tokens, vocabulary}, at::kFloat) * size,
+          .targets = at::randint(vocabulary, {tokens}, at::kLong)};
 }
 
 std::vector<PartLogits> in_parts(const Whole& whole, std::int64_t parts) {

@@ -1,4 +1,4 @@
-#include "exec/run/part_exchanges.hpp"
+#include "exec/run/vocabulary/part_exchanges.hpp"
 
 #include <fmt/format.h>
 

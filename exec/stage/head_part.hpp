@@ -38,6 +38,7 @@ class HeadPart final : public TorchStage {
   void end_step() override;
 
  private:
+  void tell_complete();
   [[noreturn]] void refuse(const char* action, int microbatch) const;
   struct Microbatch {
     at::Tensor x;  // [tokens, h]

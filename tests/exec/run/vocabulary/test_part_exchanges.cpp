@@ -11,7 +11,7 @@
 #include "common/plan/vocabulary_costs.hpp"
 #include "common/schedule/vocabulary_parts.hpp"
 #include "exec/launch/launch.hpp"
-#include "exec/run/part_exchanges.hpp"
+#include "exec/run/vocabulary/part_exchanges.hpp"
 #include "exec/transport/local/local.hpp"
 #include "tests/catch.hpp"
 #include "tests/exec/stage/models.hpp"

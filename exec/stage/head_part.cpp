@@ -1,4 +1,4 @@
-#include "exec/stage/vocabulary/head_part.hpp"
+#include "exec/stage/head_part.hpp"
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
@@ -89,7 +89,7 @@ Payload HeadPart::join_statistics(int microbatch, std::span<const Payload> of_pa
   const c10::NoGradGuard no_grad;
   Microbatch& of = under_way(microbatch, "ALLRED");
   of.of_all = joined(of_parts, of.x.size(0));
-  set_loss(microbatch, mean_loss(of.of_all).item<double>());
+  losses_.at(static_cast<std::size_t>(microbatch)) = mean_loss(of.of_all).item<double>();
   if (barriers_ == 2) return {};
   Payload made = to_boundary(summand(of, gradient_scale(microbatch)));
   of.gradient.reset();
@@ -117,7 +117,7 @@ Payload HeadPart::backward(int microbatch, Payload /*output_gradient*/) {
   at::Tensor of_x = at::mm(gradient, table_->value);
   accumulate_product(table_->gradient, gradient, of.x);
   if (bias_) accumulate_rows(*bias_, gradient);
-  report_all();
+  tell_complete();
   return to_payload(std::move(of_x));
 }
 
@@ -135,7 +135,13 @@ void HeadPart::weight_gradient(int microbatch) {
     accumulate(*bias_, at::mv(of.softmax.to(of_softmax.scalar_type()).t(), of_softmax.flatten()));
     bias_->gradient.index_add_(0, targets, at::ones_like(targets, bias_->gradient.options()), -scale);
   }
-  report_all();
+  tell_complete();
+}
+
+// Complete, if that was the step's last T.
+void HeadPart::tell_complete() {
+  for (const auto& block : blocks_) report(*block);
+  complete_ = nullptr;
 }
 
 void HeadPart::recompute(int microbatch) { refuse("R", microbatch); }
