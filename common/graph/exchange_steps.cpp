@@ -5,10 +5,8 @@
 namespace plumb {
 namespace {
 
-bool is_backward(ActionKind kind) { return kind == ActionKind::backward || kind == ActionKind::input_gradient; }
-
 bool redoes(const Action& action, const Action& next) {
-  return action.kind == ActionKind::recompute && is_backward(next.kind);
+  return action.kind == ActionKind::recompute && makes_input_gradient(next.kind);
 }
 
 bool turns(const Action& action, const Action& next) {

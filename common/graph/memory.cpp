@@ -109,7 +109,7 @@ class MemoryWalk {
   // know since when.
   void add_boundary(std::size_t rank, const Action& action, Seconds end) {
     const bool forward = action.kind == ActionKind::forward;
-    const bool gradient = action.kind == ActionKind::backward || action.kind == ActionKind::input_gradient;
+    const bool gradient = makes_input_gradient(action.kind);
     const Bytes for_parts = made_for_parts(costs_, action);
     if (for_parts > Bytes{}) changes_[rank].push_back({end, {.messages = for_parts}});
     if (is_part(schedule_, action.stage)) return;
@@ -221,7 +221,7 @@ Bytes made_for_parts(const PipelineCosts& costs, const Action& action) {
   if (costs.vocabulary.parts == 0) return {};
   const int chain = chain_stages(costs);
   const bool forward = action.kind == ActionKind::forward;
-  const bool gradient = action.kind == ActionKind::backward || action.kind == ActionKind::input_gradient;
+  const bool gradient = makes_input_gradient(action.kind);
   const Bytes of_head = costs.vocabulary.head_broadcast.bytes;
   const Bytes of_embedding = costs.vocabulary.embedding_broadcast.bytes;
   switch (sort_of_stage(action.stage, chain, costs.vocabulary.parts)) {

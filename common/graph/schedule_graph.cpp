@@ -329,7 +329,7 @@ class GraphBuilder {
   // Within a rank a boundary is an edge; between ranks the receive must be there.
   void add_input(std::size_t rank, const Action& action, std::int32_t position, NodeId previous) {
     const bool forward = goes_forward(action.kind);
-    const bool gradient = action.kind == ActionKind::backward || action.kind == ActionKind::input_gradient;
+    const bool gradient = makes_input_gradient(action.kind);
     const int neighbour = producer_stage(action);
     if (is_part(schedule_, action.stage)) return;
     if (!(forward || gradient) || neighbour < 0 || neighbour == stages(schedule_)) return;

@@ -64,9 +64,12 @@ struct Action {
 [[nodiscard]] constexpr bool is_eviction(ActionKind kind) {
   return kind == ActionKind::evict || kind == ActionKind::load;
 }
+[[nodiscard]] constexpr bool makes_input_gradient(ActionKind kind) {
+  return kind == ActionKind::backward || kind == ActionKind::input_gradient;
+}
 // The kinds beside which activations that stand on the host go there or come back.
 [[nodiscard]] constexpr bool copies_activations(ActionKind kind) {
-  return kind == ActionKind::forward || kind == ActionKind::input_gradient || kind == ActionKind::backward;
+  return kind == ActionKind::forward || makes_input_gradient(kind);
 }
 // The kinds that gather weights which data-parallel ranks share out, where each action gathers its own.
 [[nodiscard]] constexpr bool gathers_weights(ActionKind kind) {

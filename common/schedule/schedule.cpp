@@ -87,7 +87,7 @@ Schedule with_recompute(Schedule schedule, const std::vector<bool>& recomputed) 
   }
   const std::vector<bool> begins_pair = pair_begins(schedule, index);
   const auto needs = [&](const Action& action) {
-    const bool gradient = action.kind == ActionKind::backward || action.kind == ActionKind::input_gradient;
+    const bool gradient = makes_input_gradient(action.kind);
     return gradient && in_range(schedule, action) && recomputed[static_cast<std::size_t>(action.stage)] &&
            index.find(ActionKind::recompute, action.stage, action.microbatch) == nowhere;
   };

@@ -34,7 +34,7 @@ std::vector<Action> joined_before(const Schedule& schedule, const Action& action
 
 std::vector<Action> needed_through_parts(const Schedule& schedule, const Action& action) {
   if (schedule.vocabulary_barriers == 0) return {};
-  const bool gradient = action.kind == ActionKind::backward || action.kind == ActionKind::input_gradient;
+  const bool gradient = makes_input_gradient(action.kind);
   const auto of_parts = [&](ActionKind kind, int (*part)(const Schedule&, int)) {
     std::vector<Action> all;
     for (int rank = 0; rank < schedule.ranks; ++rank) all.push_back({kind, part(schedule, rank), action.microbatch});

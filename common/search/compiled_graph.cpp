@@ -226,12 +226,9 @@ class GraphCompiler {
       }
       return most;
     };
-    const auto goes_back = [](const Action& action) {
-      return action.kind == ActionKind::backward || action.kind == ActionKind::input_gradient;
-    };
     const auto in_layers = [&](const Action& action) -> std::int64_t {
       if (is_part(schedule_, action.stage)) return 0;
-      return action.kind == ActionKind::forward ? 1 : goes_back(action) ? -1 : 0;
+      return action.kind == ActionKind::forward ? 1 : makes_input_gradient(action.kind) ? -1 : 0;
     };
     const auto of_embedding = [&](const Action& action, ActionKind kind) {
       return action.kind == kind && sort_of_stage(schedule_, action.stage) == StageSort::embedding;
@@ -261,8 +258,7 @@ class GraphCompiler {
         if (is_part(schedule_, action.stage)) continue;
         const auto stage = static_cast<std::size_t>(action.stage);
         if (action.kind == ActionKind::forward) most[stage] = std::max(most[stage], ++under_way[stage]);
-        const bool back = action.kind == ActionKind::backward || action.kind == ActionKind::input_gradient;
-        if (back) --under_way[stage];
+        if (makes_input_gradient(action.kind)) --under_way[stage];
       }
       std::ranges::fill(under_way, 0);
     }

@@ -62,7 +62,7 @@ void PeakMemory::set_changes(const CompiledGraph& compiled, const PipelineCosts&
       continue;
     }
     const bool forward = action.kind == ActionKind::forward;
-    const bool gradient = action.kind == ActionKind::backward || action.kind == ActionKind::input_gradient;
+    const bool gradient = makes_input_gradient(action.kind);
     const bool makes =
         action.stage < chain && ((forward && action.stage + 1 < chain) || (gradient && action.stage > 0));
     const Bytes made = (makes ? costs.boundary_bytes : Bytes{}) + made_for_parts(costs, action);

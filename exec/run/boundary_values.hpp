@@ -22,7 +22,7 @@ struct ValueKey {
 // Of the value that an action takes or makes; none of those that do neither.
 [[nodiscard]] constexpr std::optional<Channel> channel_of(const Action& action) {
   if (action.kind == ActionKind::forward) return Channel::forward;
-  if (action.kind == ActionKind::input_gradient || action.kind == ActionKind::backward) return Channel::backward;
+  if (makes_input_gradient(action.kind)) return Channel::backward;
   return std::nullopt;
 }
 

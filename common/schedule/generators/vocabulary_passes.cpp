@@ -8,9 +8,7 @@
 namespace plumb {
 namespace {
 
-bool is_gradient(const Action& action) {
-  return action.kind == ActionKind::backward || action.kind == ActionKind::input_gradient;
-}
+bool is_gradient(const Action& action) { return makes_input_gradient(action.kind); }
 
 // F and B = 2F, or F, I and W, in units of F.
 constexpr int turn_length = 3;

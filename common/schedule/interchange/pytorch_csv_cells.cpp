@@ -91,13 +91,10 @@ std::vector<WrittenAction> parse_overlap(std::string_view cell, const Place& pla
   const std::string_view inside = cell.substr(1, cell.size() - ending.size() - 1);
   std::vector<WrittenAction> actions{parse_written(trimmed(inside.substr(0, middle - 1)), cell, place),
                                      parse_written(trimmed(inside.substr(middle)), cell, place)};
-  const auto is_backward = [](ActionKind kind) {
-    return kind == ActionKind::backward || kind == ActionKind::input_gradient;
-  };
   const ActionKind first = actions.front().action.kind;
   const ActionKind second = actions.back().action.kind;
-  if (!(first == ActionKind::forward && is_backward(second)) &&
-      !(second == ActionKind::forward && is_backward(first))) {
+  if (!(first == ActionKind::forward && makes_input_gradient(second)) &&
+      !(second == ActionKind::forward && makes_input_gradient(first))) {
     refuse_cell(place, cell, "expected one forward and one backward", hint);
   }
   return actions;

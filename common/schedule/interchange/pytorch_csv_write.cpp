@@ -107,7 +107,7 @@ void require_sayable(const Schedule& schedule, const CsvWriting& writing) {
 }
 
 void append_action(std::string& text, const Action& action, CsvAlphabet alphabet) {
-  const bool backward = action.kind == ActionKind::backward || action.kind == ActionKind::input_gradient;
+  const bool backward = makes_input_gradient(action.kind);
   if (alphabet == CsvAlphabet::today || !backward) {
     append_text(text, action);
   } else {
