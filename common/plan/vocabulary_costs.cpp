@@ -113,12 +113,8 @@ PartMemory part_memory(const Plan& plan) {
 
 void require_vocabulary_possible(const Plan& plan, bool has_profile) {
   const Layout& layout = plan.layout;
-  if (plan.schedule.vocabulary_barriers != layout.vocabulary_barriers) {
-    throw InputError("schedule",
-                     plan.schedule.name + " has " + std::to_string(plan.schedule.vocabulary_barriers) +
-                         " barriers of a vocabulary over the pipeline, the layout " +
-                         std::to_string(layout.vocabulary_barriers),
-                     "layout: {vocabulary: {barriers: …}} as the schedule has them, or another schedule");
+  if (const auto refusal = vocabulary_refusal(plan.schedule, layout)) {
+    throw InputError("schedule", refusal->problem, refusal->hint);
   }
   if (const auto refusal = vocabulary_refusal(plan.model, layout, plan.training, has_profile)) {
     throw InputError("layout", refusal->problem, refusal->hint);

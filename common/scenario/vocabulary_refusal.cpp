@@ -35,15 +35,17 @@ std::optional<VocabularyRefusal> vocabulary_refusal(const Model& model, const La
                            "another pipeline degree, or a model whose vocabulary is padded"};
 }
 
+std::optional<VocabularyRefusal> vocabulary_refusal(const Schedule& schedule, const Layout& layout) {
+  if (schedule.vocabulary_barriers == layout.vocabulary_barriers) return std::nullopt;
+  return VocabularyRefusal{schedule.name + " has " + std::to_string(schedule.vocabulary_barriers) +
+                               " barriers of a vocabulary over the pipeline, the layout " +
+                               std::to_string(layout.vocabulary_barriers),
+                           "layout: {vocabulary: {barriers: …}} as the schedule has them, or another schedule"};
+}
+
 std::optional<VocabularyRefusal> vocabulary_refusal(const ScheduleChoice& schedule, const Layout& layout) {
-  const int barriers = layout.vocabulary_barriers;
-  if (schedule.given) {
-    if (schedule.given->vocabulary_barriers == barriers) return std::nullopt;
-    return VocabularyRefusal{schedule.given->name + " has " + std::to_string(schedule.given->vocabulary_barriers) +
-                                 " barriers of a vocabulary over the pipeline, the layout " + std::to_string(barriers),
-                             "layout: {vocabulary: {barriers: …}} as the schedule has them, or another schedule"};
-  }
-  if (barriers == 0 || find_schedule(schedule.name).divides_vocabulary) return std::nullopt;
+  if (schedule.given) return vocabulary_refusal(*schedule.given, layout);
+  if (layout.vocabulary_barriers == 0 || find_schedule(schedule.name).divides_vocabulary) return std::nullopt;
   return VocabularyRefusal{"the ranks of " + schedule.name + " do not divide a vocabulary over the pipeline",
                            "schedule: 1f1b or zb-h1"};
 }

@@ -3,7 +3,6 @@
 
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "common/layout/layout.hpp"
 #include "common/model/model.hpp"
@@ -21,7 +20,9 @@ struct VocabularyRefusal {
 [[nodiscard]] std::optional<VocabularyRefusal> vocabulary_refusal(const Model& model, const Layout& layout,
                                                                   const Training& training, bool has_profile);
 
-// The same of a choice's schedule: its ranks must divide the vocabulary, if the layout does, with as many barriers.
+// The same of a schedule, which must have as many barriers as the layout, and of a choice's, whose ranks must divide
+// the vocabulary if the layout does.
+[[nodiscard]] std::optional<VocabularyRefusal> vocabulary_refusal(const Schedule& schedule, const Layout& layout);
 [[nodiscard]] std::optional<VocabularyRefusal> vocabulary_refusal(const ScheduleChoice& schedule, const Layout& layout);
 
 }  // namespace plumb
