@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "exec/transport/collectives/payloads.hpp"
+
 namespace plumb::exec {
 
 std::size_t Call::position_of(int rank) const {
@@ -21,6 +23,12 @@ Payload Call::receive(std::size_t from, std::size_t bytes) {
   waits_for_ = position();
   received_ += Bytes{static_cast<std::int64_t>(payload.size)};
   return payload;
+}
+
+void Call::send_to_all(std::span<const std::byte> values) {
+  if (size() == 1) return;
+  const Payload sent = copy_of(values);
+  for (std::size_t distance = 1; distance < size(); ++distance) send(after(distance), sent);
 }
 
 void Call::expect_from_all(std::size_t bytes) {

@@ -50,6 +50,8 @@ class Call {
   // Of all that has been received.
   [[nodiscard]] Clock::time_point last_arrival() const { return last_arrival_; }
 
+  // One copy, which all others get.
+  void send_to_all(std::span<const std::byte> values);
   void expect_from_all(std::size_t bytes);
   // What all others have sent, by their position.
   [[nodiscard]] std::vector<Payload> receive_from_all(std::size_t bytes);

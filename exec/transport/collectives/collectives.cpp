@@ -129,9 +129,8 @@ void Collectives::broadcast(std::span<const int> group, int root, std::span<std:
     if (call.position() != from) {
       call.expect(from, values.size());
       copy(bytes_in(call.receive(from, values.size())), values);
-    } else if (call.size() > 1) {
-      const Payload sent = copy_of(values);
-      for (std::size_t distance = 1; distance < call.size(); ++distance) call.send(call.after(distance), sent);
+    } else {
+      call.send_to_all(values);
     }
   });
 }

@@ -10,14 +10,12 @@ namespace plumb::exec {
 
 BlockFromRoot::BlockFromRoot(Transport& transport, std::vector<int> group, std::size_t root,
                              std::span<const std::byte> own)
-    : group_(std::move(group)), call_(transport, group_), root_(root), bytes_(own.size()) {
-  if (!is_root()) {
+    : AtRoot(transport, std::move(group), root, own.size()) {
+  if (is_root()) {
+    call_.send_to_all(own);
+  } else {
     call_.expect(root_, bytes_);
-    return;
   }
-  if (call_.size() == 1) return;
-  const Payload sent = copy_of(own);
-  for (std::size_t distance = 1; distance < call_.size(); ++distance) call_.send(call_.after(distance), sent);
 }
 
 Payload BlockFromRoot::receive(Clock::time_point deadline) {
@@ -31,7 +29,7 @@ Payload BlockFromRoot::receive(Clock::time_point deadline) {
 }
 
 SumAtRoot::SumAtRoot(Transport& transport, std::vector<int> group, std::size_t root, std::span<const std::byte> part)
-    : group_(std::move(group)), call_(transport, group_), root_(root), bytes_(part.size()) {
+    : AtRoot(transport, std::move(group), root, part.size()) {
   if (is_root()) {
     call_.expect_from_all(bytes_);
   } else {
