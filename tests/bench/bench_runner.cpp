@@ -13,6 +13,7 @@
 #include "exec/run/runner.hpp"
 #include "exec/stage/stage.hpp"
 #include "exec/transport/transport.hpp"
+#include "tests/exec/run/idle_stage.hpp"
 
 using namespace plumb;
 using namespace plumb::exec;
@@ -29,20 +30,10 @@ Payload value() {
   return {.owner = bytes, .data = bytes->data(), .size = bytes->size()};
 }
 
-class NoWork final : public Stage {
+class NoWork final : public test::IdleStage {
  public:
-  void begin_step(std::int64_t /*step*/) override {}
   Payload forward(int /*microbatch*/, Payload input) override { return input; }
-  void recompute(int /*microbatch*/) override {}
   Payload input_gradient(int /*microbatch*/, Payload gradient) override { return gradient; }
-  Parcel evict(int /*microbatch*/) override { return {}; }
-  void load(int /*microbatch*/, Parcel /*parcel*/) override {}
-  void weight_gradient(int /*microbatch*/) override {}
-  std::vector<DeviceFloats> gradients() override { return {}; }
-  DeviceFloats tied_gradient() override { return {}; }
-  void optimizer_step() override {}
-  void end_step() override {}
-  double loss() const override { return 0; }
 };
 
 // Takes what is sent, and has what is to be received.

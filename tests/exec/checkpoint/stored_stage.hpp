@@ -9,14 +9,14 @@
 #include <utility>
 #include <vector>
 
-#include "exec/stage/stage.hpp"
+#include "tests/exec/run/idle_stage.hpp"
 
 namespace plumb::exec::test {
 
 // By weight and state, the values of a whole tensor or of a part of one.
 using States = std::map<std::pair<std::string, StateKind>, std::vector<float>>;
 
-class StoredStage final : public Stage {
+class StoredStage final : public IdleStage {
  public:
   struct Held {
     std::string weight;
@@ -48,19 +48,6 @@ class StoredStage final : public Stage {
   }
   [[nodiscard]] std::int64_t updates() const override { return updates_; }
   void resume_updates(std::int64_t made) override { updates_ = made; }
-
-  void begin_step(std::int64_t /*step*/) override {}
-  [[nodiscard]] Payload forward(int /*microbatch*/, Payload /*input*/) override { return {}; }
-  void recompute(int /*microbatch*/) override {}
-  [[nodiscard]] Payload input_gradient(int /*microbatch*/, Payload /*gradient*/) override { return {}; }
-  [[nodiscard]] Parcel evict(int /*microbatch*/) override { return {}; }
-  void load(int /*microbatch*/, Parcel /*parcel*/) override {}
-  void weight_gradient(int /*microbatch*/) override {}
-  [[nodiscard]] std::vector<DeviceFloats> gradients() override { return {}; }
-  [[nodiscard]] DeviceFloats tied_gradient() override { return {}; }
-  void optimizer_step() override {}
-  void end_step() override {}
-  [[nodiscard]] double loss() const override { return 0; }
 
  private:
   static std::vector<float>::iterator at(Held& held, std::int64_t first, std::size_t count) {
