@@ -51,6 +51,9 @@ void require_executed_sharding(const Plan& plan, const SessionOptions& options) 
   require_none(plan, all);
 }
 
+// Where messages move on the streams of devices.
+bool on_streams(const SessionOptions& options) { return options.device != "cpu" || options.transport == "nccl"; }
+
 // With a data or a tensor degree above 1.
 void require_one_sum(const Plan& plan) {
   const std::string alone = plan.layout.data.degree > 1 ? "data: {degree: 1}" : "tensor: {degree: 1}";
@@ -114,8 +117,7 @@ bool has_parallel_experts(const Model& model) {
 void require_executed_tensor(const Plan& plan, const SessionOptions& options) {
   const TensorLayout& tensor = plan.layout.tensor;
   const std::array all{
-      Missing{tensor.asynchronous && (options.device != "cpu" || options.transport == "nccl"),
-              "asynchronous tensor parallelism on a GPU or over NCCL",
+      Missing{tensor.asynchronous && on_streams(options), "asynchronous tensor parallelism on a GPU or over NCCL",
               "tensor: {asynchronous: false}, or run it with --device cpu and --transport local or gloo"},
       Missing{plan.training.lora.has_value(), "LoRA with a tensor degree", "tensor: {degree: 1}, or without lora"},
       Missing{plan.model.vision.has_value(), "a model of images with a tensor degree", "tensor: {degree: 1}"},
@@ -140,14 +142,14 @@ void require_executed_grid(const Plan& plan, const SessionOptions& options) {
   const std::string evictions = "a schedule that evicts activations" + with;
   const std::string offload = "offload" + with;
   const std::string panels = "panels beside products on a GPU or over NCCL" + with;
-  const bool on_streams = options.device != "cpu" || options.transport == "nccl";
-  const std::array all{Missing{plan.layout.tensor.asynchronous && on_streams && !options.emulate, panels.c_str(),
-                               "tensor: {asynchronous: false}, or run it with --device cpu and --transport local or "
-                               "gloo"},
-                       Missing{plan.training.lora.has_value(), lora.c_str(), "tensor: {kind: 1d}, or without lora"},
-                       Missing{plan.schedule.slices > 1, slices.c_str(), "a schedule of whole sequences, such as 1f1b"},
-                       Missing{evicts(plan.schedule), evictions.c_str(), "a schedule without evictions, such as 1f1b"},
-                       Missing{offloads(plan.training.offload), offload.c_str(), "training: {offload: none}"}};
+  const std::array all{
+      Missing{plan.layout.tensor.asynchronous && on_streams(options) && !options.emulate, panels.c_str(),
+              "tensor: {asynchronous: false}, or run it with --device cpu and --transport local or "
+              "gloo"},
+      Missing{plan.training.lora.has_value(), lora.c_str(), "tensor: {kind: 1d}, or without lora"},
+      Missing{plan.schedule.slices > 1, slices.c_str(), "a schedule of whole sequences, such as 1f1b"},
+      Missing{evicts(plan.schedule), evictions.c_str(), "a schedule without evictions, such as 1f1b"},
+      Missing{offloads(plan.training.offload), offload.c_str(), "training: {offload: none}"}};
   require_none(plan, all);
   try {
     require_divided(plan.model, plan.training, plan.layout.tensor);
@@ -157,8 +159,7 @@ void require_executed_grid(const Plan& plan, const SessionOptions& options) {
 }
 
 void require_executed_vocabulary(const Plan& plan, const SessionOptions& options) {
-  const bool on_devices = options.device != "cpu" || options.transport == "nccl";
-  require_none(plan, std::array{Missing{plan.layout.vocabulary_barriers > 0 && on_devices,
+  require_none(plan, std::array{Missing{plan.layout.vocabulary_barriers > 0 && on_streams(options),
                                         "a vocabulary over the pipeline on a GPU or over NCCL",
                                         "a layout without vocabulary, or run it with --device cpu and --transport "
                                         "local or gloo"}});

@@ -42,12 +42,13 @@ const char* text(Progress progress) {
 
 // What actions of a stage read and make besides numbers of tokens and a loss: hidden states, or their gradient.
 struct Ends {
-  bool reads = true;           // F its input,
-  bool makes = true;           // and its output;
-  bool reads_gradient = true;  // I or B that of the output,
-  bool makes_gradient = true;  // and that of the input
-  std::size_t statistics = 0;  // bytes, that F of a head's part makes instead
-  bool makes_summand = false;  // of these, when they are joined: with one barrier
+  bool reads = true;              // F its input,
+  bool makes = true;              // and its output;
+  bool reads_gradient = true;     // I or B that of the output,
+  bool makes_gradient = true;     // and that of the input
+  bool makes_statistics = false;  // F of a head's part with two barriers, instead;
+  bool makes_summand = false;     // with one I makes these, and a summand is made when they are joined
+  std::size_t statistics = 0;     // bytes
 };
 
 struct Shape {
@@ -124,8 +125,7 @@ class EmulatedStage : public Stage {
     const Clock::time_point begin = Clock::now();
     advance(microbatch, Progress::none, shape_.recomputed ? Progress::input_kept : Progress::activations_kept);
     require_size(input, microbatch, shape_.ends.reads);
-    const std::size_t statistics = shape_.ends.statistics;
-    Payload output = statistics > 0 ? plain_memory(statistics) : boundary(microbatch, shape_.ends.makes);
+    Payload output = shape_.ends.makes_statistics ? statistics() : boundary(microbatch, shape_.ends.makes);
     pass(begin, ActionKind::forward, times(microbatch).forward,
          forward_shares_.at(static_cast<std::size_t>(microbatch)));
     return output;
@@ -141,7 +141,8 @@ class EmulatedStage : public Stage {
     const Clock::time_point begin = Clock::now();
     advance(microbatch, Progress::activations_kept, Progress::weight_work_kept);
     require_size(output_gradient, microbatch, shape_.ends.reads_gradient);
-    Payload gradient = boundary(microbatch, shape_.ends.makes_gradient);
+    // Of a head's part with one barrier the summand is made when its statistics are joined.
+    Payload gradient = shape_.ends.makes_summand ? statistics() : boundary(microbatch, shape_.ends.makes_gradient);
     pass(begin, ActionKind::input_gradient, times(microbatch).input_gradient,
          backward_shares_.at(static_cast<std::size_t>(microbatch)));
     return gradient;
@@ -268,6 +269,8 @@ class EmulatedStage : public Stage {
     throw RunError("", fmt::format("stage {} got {} bytes, expected {}", shape_.stage, payload.size, bytes));
   }
 
+  [[nodiscard]] Payload statistics() const { return plain_memory(shape_.ends.statistics); }
+
   // What the bytes are does not matter, and touching them would cost time that nobody predicted.
   [[nodiscard]] Payload boundary(int microbatch, bool wanted) const {
     return wanted ? plain_memory(boundary_bytes(microbatch)) : Payload{};
@@ -298,8 +301,9 @@ Ends ends_of(const Plan& plan, int stage) {
               .makes = false,
               .reads_gradient = false,
               .makes_gradient = barriers == 2,
-              .statistics = static_cast<std::size_t>(plan.costs.vocabulary.statistics.bytes.value),
-              .makes_summand = barriers == 1};
+              .makes_statistics = barriers == 2,
+              .makes_summand = barriers == 1,
+              .statistics = static_cast<std::size_t>(plan.costs.vocabulary.statistics.bytes.value)};
     case StageSort::embedding:
       return {.reads = false, .makes = true, .reads_gradient = true, .makes_gradient = false};
     case StageSort::layers:

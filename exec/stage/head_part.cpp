@@ -19,6 +19,17 @@ WeightPtr weight_named(const TorchStage& stage, const std::string& name) {
   return found == stage.weights().end() ? WeightPtr() : *found;
 }
 
+// The tokens whose targets this part has, and these: their numbers.
+struct OwnTargets {
+  at::Tensor tokens;
+  at::Tensor rows;
+};
+
+OwnTargets own_targets(const PartLogits& part) {
+  const at::Tensor mine = part.targets.mine.flatten().nonzero().flatten();
+  return {.tokens = mine, .rows = part.targets.index.flatten().index_select(0, mine)};
+}
+
 at::Tensor joined(std::span<const Payload> of_parts, std::int64_t tokens) {
   std::vector<at::Tensor> all;
   for (const Payload& of_part : of_parts) {
@@ -72,7 +83,9 @@ Payload HeadPart::forward(int microbatch, Payload input) {
                 .gradient = {},
                 .of_all = {}};
   at::Tensor statistics = of.part.statistics;
-  if (microbatches_.emplace(microbatch, std::move(of)).second) return to_payload(std::move(statistics));
+  if (microbatches_.emplace(microbatch, std::move(of)).second) {
+    return barriers_ == 2 ? to_payload(std::move(statistics)) : Payload{};
+  }
   throw RunError("stage " + std::to_string(settings().stage),
                  "F of microbatch " + std::to_string(microbatch) + ", whose F was before it");
 }
@@ -82,7 +95,7 @@ Payload HeadPart::input_gradient(int microbatch, Payload /*output_gradient*/) {
   Microbatch& of = under_way(microbatch, "I");
   of.softmax = own_softmax(of.part, of.x.scalar_type());
   of.gradient = at::mm(of.softmax, table_->value);
-  return {};
+  return to_payload(of.part.statistics);
 }
 
 Payload HeadPart::join_statistics(int microbatch, std::span<const Payload> of_parts) {
@@ -91,29 +104,26 @@ Payload HeadPart::join_statistics(int microbatch, std::span<const Payload> of_pa
   of.of_all = joined(of_parts, of.x.size(0));
   losses_.at(static_cast<std::size_t>(microbatch)) = mean_loss(of.of_all).item<double>();
   if (barriers_ == 2) return {};
-  Payload made = to_boundary(summand(of, gradient_scale(microbatch)));
+  const at::Tensor made = summand(of, gradient_scale(microbatch));
   of.gradient.reset();
-  return made;
+  return to_payload(made.to(settings().numerics.compute).contiguous());
 }
 
 // Algorithm 2: A · scale − the target's row, of the tokens whose target is here.
 at::Tensor HeadPart::summand(const Microbatch& of, double scale) const {
   at::Tensor gradient = of.gradient.to(wide_type(of.gradient.scalar_type())).mul(scale_of_part(of.part, of.of_all));
-  const at::Tensor mine = of.part.mine.flatten().nonzero().flatten();
-  const at::Tensor rows_of_targets = at::embedding(table_->value, of.part.target.flatten().index_select(0, mine));
+  const auto [mine, targets] = own_targets(of.part);
+  const at::Tensor rows_of_targets = at::embedding(table_->value, targets);
   gradient.index_add_(0, mine, rows_of_targets.to(gradient.scalar_type()), -1);
   return gradient.mul_(scale);
-}
-
-Payload HeadPart::to_boundary(const at::Tensor& gradient) const {
-  return to_payload(gradient.to(settings().numerics.compute).contiguous());
 }
 
 Payload HeadPart::backward(int microbatch, Payload /*output_gradient*/) {
   const c10::NoGradGuard no_grad;
   Microbatch of = ended(microbatch, "B");
+  const at::Tensor scale = at::scalar_tensor(gradient_scale(microbatch), at::kDouble);
   const at::Tensor gradient =
-      gradient_of_logits(of.part, of.of_all, gradient_scale(microbatch), settings().numerics.compute);
+      gradient_of_logits(log_softmax(of.part, of.of_all), of.part.targets, scale).to(settings().numerics.compute);
   at::Tensor of_x = at::mm(gradient, table_->value);
   accumulate_product(table_->gradient, gradient, of.x);
   if (bias_) accumulate_rows(*bias_, gradient);
@@ -128,8 +138,7 @@ void HeadPart::weight_gradient(int microbatch) {
   const at::Tensor of_softmax = scale_of_part(of.part, of.of_all).mul_(scale);
   const at::Tensor wide = of.x.to(of_softmax.scalar_type());
   accumulate_product(table_->gradient, of.softmax, wide.mul(of_softmax).to(of.x.scalar_type()));
-  const at::Tensor mine = of.part.mine.flatten().nonzero().flatten();
-  const at::Tensor targets = of.part.target.flatten().index_select(0, mine);
+  const auto [mine, targets] = own_targets(of.part);
   table_->gradient.index_add_(0, targets, wide.index_select(0, mine), -scale);
   if (bias_) {
     accumulate(*bias_, at::mv(of.softmax.to(of_softmax.scalar_type()).t(), of_softmax.flatten()));

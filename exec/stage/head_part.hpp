@@ -3,7 +3,6 @@
 
 #include <map>
 #include <memory>
-#include <optional>
 #include <span>
 
 #include "exec/stage/torch_stage.hpp"
@@ -15,8 +14,8 @@ namespace plumb::exec {
 // make depends on what other ranks have made meanwhile, which autograd does not know. b sequences of s tokens, hidden
 // width h, v rows of the vocabulary here.
 //
-//   S, F: of the last stage's output x [b, s, h] the logits x·Wᵀ + bias [b·s, v]; gives their statistics [b·s, 3], fp32
-//   one barrier, I: A = softmax of the part · W [b, s, h], that stays here
+//   S, F: of the last stage's output x [b, s, h] the logits x·Wᵀ + bias [b·s, v] and their statistics [b·s, 3], fp32
+//   one barrier, I: A = softmax of the part · W [b, s, h], that stays here; S's last action gives the statistics
 //   join_statistics: the loss; with one barrier gives this part's summand of the gradient of x, A scaled less W's rows
 //   two barriers, T, B: gives the summand, and adds to the gradients of W and bias
 //   one barrier, T, W: adds to these
@@ -52,7 +51,6 @@ class HeadPart final : public TorchStage {
   [[nodiscard]] Microbatch ended(int microbatch, const char* action);
   [[nodiscard]] double gradient_scale(int microbatch) const;
   [[nodiscard]] at::Tensor summand(const Microbatch& of, double scale) const;
-  [[nodiscard]] Payload to_boundary(const at::Tensor& gradient) const;
 
   int barriers_;
   WeightPtr table_;

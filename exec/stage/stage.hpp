@@ -73,9 +73,10 @@ class Stage {
   // W: adds this microbatch's weight gradients to the fp32 main gradients.
   virtual void weight_gradient(int microbatch) = 0;
 
-  // Of a part of a divided head (common/schedule/vocabulary_parts.hpp), whose F gives the statistics of its own rows,
-  // when those of all parts are there, in the order of the ranks: with one barrier between I and W, and then its result
-  // is this part's summand of the gradient of the last stage's output; with two between F and B, whose result that is.
+  // Of a part of a divided head (common/schedule/vocabulary_parts.hpp), of which the last action of S gives the
+  // statistics of its own rows: F with two barriers, I with one. When those of all parts are there, in the order of the
+  // ranks: with one barrier its result is this part's summand of the gradient of the last stage's output; with two that
+  // is the result of B.
   [[nodiscard]] virtual Payload join_statistics(int /*microbatch*/, std::span<const Payload> /*of_parts*/) {
     return {};
   }

@@ -16,10 +16,6 @@ namespace {
 
 constexpr std::chrono::microseconds poll{20};
 
-bool is_gradient(const Action& action) {
-  return action.kind == ActionKind::backward || action.kind == ActionKind::input_gradient;
-}
-
 }  // namespace
 
 PartExchanges::PartExchanges(const Plan& plan, const Schedule& lowered, Transport& transport, StageOf stage_of,
@@ -38,45 +34,29 @@ Action PartExchanges::on_this_rank(ActionKind kind, bool of_head, std::int32_t m
 
 // What brings the input of an action, or must have ended before it.
 std::optional<Action> PartExchanges::input_of(const Action& action) const {
-  const auto from = [&](ActionKind kind, bool of_head) { return on_this_rank(kind, of_head, action.microbatch); };
-  switch (sort_of_stage(lowered_, action.stage)) {
-    case StageSort::layers:
-      if (action.kind == ActionKind::forward && action.stage == 0) return from(ActionKind::reduce, false);
-      if (is_gradient(action) && action.stage + 1 == stages(lowered_)) return from(ActionKind::reduce, true);
-      return std::nullopt;
-    case StageSort::head:
-      if (action.kind == ActionKind::forward) return from(ActionKind::broadcast, true);
-      if (action.kind == ActionKind::backward || action.kind == ActionKind::weight_gradient) {
-        return from(ActionKind::all_reduce, true);
-      }
-      return std::nullopt;
-    case StageSort::embedding:
-      if (action.kind == ActionKind::backward) return from(ActionKind::broadcast, false);
-      return std::nullopt;
+  if (const auto read = joined_before(lowered_, action); !read.empty()) return read.front();
+  const bool gradient = makes_input_gradient(action.kind);
+  if (is_part(lowered_, action.stage)) {
+    const bool of_head = sort_of_stage(lowered_, action.stage) == StageSort::head;
+    const bool is_t = action.kind == ActionKind::backward || action.kind == ActionKind::weight_gradient;
+    return of_head && is_t ? std::optional(on_this_rank(ActionKind::all_reduce, true, action.microbatch))
+                           : std::nullopt;
   }
-  return std::nullopt;
+  const bool first = action.kind == ActionKind::forward && action.stage == 0;
+  const bool last = gradient && action.stage + 1 == stages(lowered_);
+  if (!first && !last) return std::nullopt;
+  return on_this_rank(ActionKind::reduce, last, action.microbatch);
 }
 
 // What an action's result is exchanged by. With one barrier the summand of the head's gradient is made when the
 // statistics are there.
 std::optional<Action> PartExchanges::result_of(const Action& action) const {
-  const auto to = [&](ActionKind kind, bool of_head) { return on_this_rank(kind, of_head, action.microbatch); };
-  switch (sort_of_stage(lowered_, action.stage)) {
-    case StageSort::layers:
-      if (action.kind == ActionKind::forward && action.stage + 1 == stages(lowered_)) {
-        return to(ActionKind::broadcast, true);
-      }
-      if (is_gradient(action) && action.stage == 0) return to(ActionKind::broadcast, false);
-      return std::nullopt;
-    case StageSort::head:
-      if (action.kind == ActionKind::forward) return to(ActionKind::all_reduce, true);
-      if (action.kind == ActionKind::backward) return to(ActionKind::reduce, true);
-      return std::nullopt;
-    case StageSort::embedding:
-      if (action.kind == ActionKind::forward) return to(ActionKind::reduce, false);
-      return std::nullopt;
-  }
-  return std::nullopt;
+  if (const auto made = joined_behind(lowered_, action); !made.empty()) return made.front();
+  if (is_part(lowered_, action.stage)) return std::nullopt;
+  const bool last = action.kind == ActionKind::forward && action.stage + 1 == stages(lowered_);
+  const bool first = makes_input_gradient(action.kind) && action.stage == 0;
+  if (!first && !last) return std::nullopt;
+  return on_this_rank(ActionKind::broadcast, last, action.microbatch);
 }
 
 int PartExchanges::root_of(const Action& exchange) const { return rank_beside_parts(lowered_, exchange.stage); }
@@ -214,14 +194,8 @@ bool PartExchanges::gives(const Action& exchange) const {
   return exchange.kind != ActionKind::broadcast || rank_ == root_of(exchange);
 }
 
-// With one barrier the statistics are there before I has made what they scale: they wait for their place.
 bool PartExchanges::may_begin(const Exchange& exchange) const {
-  if (!gives(exchange.action)) return true;
-  return given_.contains(exchange.action) && (!waits_for_place(exchange.action) || exchange.event);
-}
-
-bool PartExchanges::waits_for_place(const Action& exchange) const {
-  return exchange.kind == ActionKind::all_reduce && lowered_.vocabulary_barriers == 1;
+  return !gives(exchange.action) || given_.contains(exchange.action);
 }
 
 void PartExchanges::write(Event& event, const Exchange& exchange) {
@@ -249,7 +223,6 @@ void PartExchanges::begin(Exchange& exchange, const Line& line) {
     exchange.own = std::move(node.mapped().payload);
     exchange.start = std::max(exchange.start, node.mapped().since);
   }
-  if (waits_for_place(action)) exchange.start = std::max(exchange.start, (*events_)[*exchange.event].start);
   exchange.bytes = gives(action) ? exchange.own.size : hidden_bytes_;
   const auto sends_to = [&](int peer) { return gives(action) && (!reduces || peer == root); };
   const auto gets_from = [&](int peer) { return broadcasts ? peer == root : !reduces || rank_ == root; };

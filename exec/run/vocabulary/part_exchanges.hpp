@@ -90,7 +90,6 @@ class PartExchanges {
   void advance(Line& line);
   [[nodiscard]] bool gives(const Action& exchange) const;
   [[nodiscard]] bool may_begin(const Exchange& exchange) const;
-  [[nodiscard]] bool waits_for_place(const Action& exchange) const;
   void begin(Exchange& exchange, const Line& line);
   static void write(Event& event, const Exchange& exchange);
   [[nodiscard]] std::optional<int> awaited(const Exchange& exchange) const;

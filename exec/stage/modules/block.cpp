@@ -157,10 +157,7 @@ Block::Block(const Model& model, int block, const Training& training, const Nume
                     std::ranges::any_of(store_.all(), [](const WeightPtr& weight) { return weight->is_trained(); })) {}
 
 IndexRanges Block::owned(const Weight& weight) const {
-  if (divided_) return divided_->of.owned(weight.name);
-  const std::int64_t held = weight.elements();
-  const std::int64_t first = has_rows_of_vocabulary(weight.name) ? part_.index * held : 0;
-  return {{first, first + held}};
+  return divided_ ? divided_->of.owned(weight.name) : elements_of_part(weight.name, weight.elements(), part_);
 }
 
 at::Tensor Block::run(const at::Tensor& input, const Pass& pass) {

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "exec/stage/primitives/autograd.hpp"
-#include "exec/stage/tensor/vocabulary.hpp"
+#include "exec/stage/vocabulary/local_indices.hpp"
 
 namespace plumb::exec {
 namespace {

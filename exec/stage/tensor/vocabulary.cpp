@@ -1,11 +1,11 @@
 #include "exec/stage/tensor/vocabulary.hpp"
 
 #include "exec/stage/primitives/autograd.hpp"
+#include "exec/stage/vocabulary/local_indices.hpp"
+#include "exec/stage/vocabulary/part_softmax.hpp"
 
 namespace plumb::exec {
 namespace {
-
-constexpr std::int64_t row_chunks = 8;
 
 // Token ids have no gradient, so it takes an anchor. I moves nothing: W alone reads the gradient.
 struct EmbedPart : Function<EmbedPart> {
@@ -58,41 +58,28 @@ struct AddPositions : Function<AddPositions> {
 struct DividedCrossEntropy : Function<DividedCrossEntropy> {
   static Variable forward(AutogradContext* context, const Variable& logits, const at::Tensor& targets,
                           std::int64_t first_column, const Statistics& statistics) {
-    at::Tensor wide = own_copy(logits.reshape({-1, logits.size(-1)}), wide_type(logits.scalar_type()));
-    const auto [index, mine] = local_indices(targets.reshape({-1, 1}), first_column, logits.size(-1));
-    const at::Tensor largest = std::get<0>(wide.max(1, /*keepdim=*/true));
-    std::vector<at::Tensor> sums;  // some rows at a time, so that there are no two of it
-    const std::vector<at::Tensor> largest_of = largest.chunk(row_chunks);
-    for (const at::Tensor& some : wide.chunk(row_chunks)) {
-      sums.push_back((some - largest_of[sums.size()]).exp_().sum(1, true));
-    }
-    const at::Tensor all = statistics.group->joined_statistics(
-        at::cat({largest, at::cat(sums), wide.gather(1, index).mul_(mine)}, 1), statistics.forward);
-    const at::Tensor log_sum = all.narrow(1, 1, 1).log().add_(all.narrow(1, 0, 1));
-    context->save_for_backward({wide.sub_(log_sum), index, mine});
+    PartLogits part = part_logits(own_copy(logits.reshape({-1, logits.size(-1)}), wide_type(logits.scalar_type())),
+                                  targets, first_column);
+    const at::Tensor all = statistics.group->joined_statistics(part.statistics, statistics.forward);
+    context->save_for_backward({log_softmax(part, all), part.targets.index, part.targets.mine});
     context->saved_data["type"] = static_cast<std::int64_t>(logits.scalar_type());
     context->saved_data["sizes"] = logits.sizes().vec();
-    return (all.narrow(1, 2, 1) - log_sum).mean().neg_();
+    return mean_loss(all);
   }
 
   // (softmax − one-hot) / rows, made in place of the kept logarithms.
   static variable_list backward(AutogradContext* context, const variable_list& output_gradients) {
     const variable_list saved = context->get_saved_variables();
-    at::Tensor gradient = saved[0].exp_();
-    gradient.scatter_add_(1, saved[1], saved[2].to(gradient.scalar_type()).neg_());
-    gradient.mul_(output_gradients[0] / static_cast<double>(gradient.size(0)));
+    const at::Tensor scale = output_gradients[0] / static_cast<double>(saved[0].size(0));
     const auto type = static_cast<at::ScalarType>(context->saved_data["type"].toInt());
-    return {gradient.to(type).view(context->saved_data["sizes"].toIntVector()), Variable(), Variable(), Variable()};
+    return {gradient_of_logits(saved[0], {saved[1], saved[2]}, scale)
+                .to(type)
+                .view(context->saved_data["sizes"].toIntVector()),
+            Variable(), Variable(), Variable()};
   }
 };
 
 }  // namespace
-
-LocalIndices local_indices(const at::Tensor& of_vocabulary, std::int64_t first, std::int64_t count) {
-  const at::Tensor shifted = of_vocabulary - first;
-  const at::Tensor mine = shifted.ge(0).logical_and_(shifted.lt(count));
-  return {.index = shifted.mul_(mine), .mine = mine};
-}
 
 at::Tensor embed_part(const at::Tensor& tokens, const WeightPtr& table, std::int64_t first_row, const CrossingPtr& exit,
                       const WeightQueuePtr& queue) {

@@ -8,13 +8,6 @@
 
 namespace plumb::exec {
 
-// Indices into this rank's part of a vocabulary, `count` from `first` on; those of other ranks are 0, and `mine` false.
-struct LocalIndices {
-  at::Tensor index;
-  at::Tensor mine;
-};
-[[nodiscard]] LocalIndices local_indices(const at::Tensor& of_vocabulary, std::int64_t first, std::int64_t count);
-
 // Rows of a table of which this rank has those from `first_row` on, and zeros for tokens of other ranks, summed over
 // the ranks as `exit` says: what a whole table gives, by bits.
 [[nodiscard]] at::Tensor embed_part(const at::Tensor& tokens, const WeightPtr& table, std::int64_t first_row,

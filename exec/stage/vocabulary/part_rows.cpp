@@ -20,9 +20,12 @@ std::vector<std::int64_t> shape_of_part(const Parameter& whole, const Vocabulary
 }
 
 IndexRanges elements_of_part(const Parameter& whole, const VocabularyPart& part) {
-  const std::int64_t count = elements_of_shape(shape_of_part(whole, part));
-  const std::int64_t first = has_rows_of_vocabulary(whole.name) ? part.index * count : 0;
-  return {{first, first + count}};
+  return elements_of_part(whole.name, elements_of_shape(shape_of_part(whole, part)), part);
+}
+
+IndexRanges elements_of_part(std::string_view name, std::int64_t held, const VocabularyPart& part) {
+  const std::int64_t first = has_rows_of_vocabulary(name) ? part.index * held : 0;
+  return {{first, first + held}};
 }
 
 }  // namespace plumb::exec

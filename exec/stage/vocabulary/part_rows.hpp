@@ -23,5 +23,7 @@ struct VocabularyPart {
 // not share out, all. RunError for a vocabulary that `count` does not divide.
 [[nodiscard]] std::vector<std::int64_t> shape_of_part(const Parameter& whole, const VocabularyPart& part);
 [[nodiscard]] IndexRanges elements_of_part(const Parameter& whole, const VocabularyPart& part);
+// The same of so many elements that a part holds of a parameter of this name.
+[[nodiscard]] IndexRanges elements_of_part(std::string_view name, std::int64_t held, const VocabularyPart& part);
 
 }  // namespace plumb::exec

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "exec/stage/primitives/weights.hpp"
-#include "exec/stage/tensor/vocabulary.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -22,15 +21,15 @@ at::Tensor target_of(const TokenStatistics& statistics) { return statistics.narr
 PartLogits part_logits(at::Tensor logits, const at::Tensor& targets, std::int64_t first_row) {
   const at::Tensor wide = logits.to(wide_type(logits.scalar_type()));
   logits.reset();
-  const auto [index, mine] = local_indices(targets.reshape({-1, 1}), first_row, wide.size(1));
+  LocalIndices local = local_indices(targets.reshape({-1, 1}), first_row, wide.size(1));
   const at::Tensor largest = std::get<0>(wide.max(1, /*keepdim=*/true));
   const std::vector<at::Tensor> largest_of_chunk = largest.chunk(row_chunks);
   std::vector<at::Tensor> sums;
   for (const at::Tensor& some : wide.chunk(row_chunks)) {
     sums.push_back((some - largest_of_chunk[sums.size()]).exp_().sum(1, /*keepdim=*/true));
   }
-  const at::Tensor target = wide.gather(1, index).mul_(mine);
-  return {.logits = wide, .target = index, .mine = mine, .statistics = at::cat({largest, at::cat(sums), target}, 1)};
+  const at::Tensor target = wide.gather(1, local.index).mul_(local.mine);
+  return {.logits = wide, .targets = std::move(local), .statistics = at::cat({largest, at::cat(sums), target}, 1)};
 }
 
 TokenStatistics joined_statistics(const at::Tensor& of_parts) {
@@ -43,11 +42,13 @@ at::Tensor log_sum(const TokenStatistics& of_all) { return sum_of(of_all).log().
 
 at::Tensor mean_loss(const TokenStatistics& of_all) { return (target_of(of_all) - log_sum(of_all)).mean().neg_(); }
 
-at::Tensor gradient_of_logits(PartLogits& part, const TokenStatistics& of_all, double scale, at::ScalarType type) {
-  at::Tensor gradient = std::exchange(part.logits, {});
-  gradient.sub_(log_sum(of_all)).exp_();
-  gradient.scatter_add_(1, part.target, part.mine.to(gradient.scalar_type()).neg_());
-  return gradient.mul_(scale).to(type);
+at::Tensor log_softmax(PartLogits& part, const TokenStatistics& of_all) {
+  return std::exchange(part.logits, {}).sub_(log_sum(of_all));
+}
+
+at::Tensor gradient_of_logits(at::Tensor log_softmax, const LocalIndices& targets, const at::Tensor& scale) {
+  log_softmax.exp_().scatter_add_(1, targets.index, targets.mine.to(log_softmax.scalar_type()).neg_());
+  return log_softmax.mul_(scale);
 }
 
 at::Tensor own_softmax(PartLogits& part, at::ScalarType type) {

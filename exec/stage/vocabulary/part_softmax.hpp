@@ -1,10 +1,13 @@
-// Softmax and its loss over a vocabulary of which this rank has the logits of one part (Yeung et al., arXiv 2411.05288,
-// algorithms 1 and 2). Rows are tokens; p parts.
+// Softmax and its loss over a vocabulary of which this rank has the logits of one part: of a tensor group (arXiv
+// 1909.08053, section 3), or of a pipeline (Yeung et al., arXiv 2411.05288, algorithms 1 and 2). Rows are tokens; p
+// parts.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+
+#include "exec/stage/vocabulary/local_indices.hpp"
 
 namespace plumb::exec {
 
@@ -15,8 +18,7 @@ using TokenStatistics = at::Tensor;
 // What S leaves of a microbatch.
 struct PartLogits {
   at::Tensor logits;           // [tokens, rows], wide (exec/stage/primitives/weights.hpp), this one's alone
-  at::Tensor target;           // [tokens, 1] its row here; 0 where another part has it
-  at::Tensor mine;             // [tokens, 1] whether this part has it
+  LocalIndices targets;        // [tokens, 1]
   TokenStatistics statistics;  // of this part
 };
 
@@ -31,9 +33,11 @@ struct PartLogits {
 // Mean over the tokens of −log softmax at their targets.
 [[nodiscard]] at::Tensor mean_loss(const TokenStatistics& of_all);
 
-// Algorithm 1, T: gradient of the logits of this part, (softmax − one-hot) · scale, in `type`. Gives up `part.logits`.
-[[nodiscard]] at::Tensor gradient_of_logits(PartLogits& part, const TokenStatistics& of_all, double scale,
-                                            at::ScalarType type);
+// Algorithm 1: of all parts' softmax the logarithm, of this part's rows. Gives up `part.logits`.
+[[nodiscard]] at::Tensor log_softmax(PartLogits& part, const TokenStatistics& of_all);
+// T: of that, which it changes to it, the gradient of the logits, (softmax − one-hot) · scale; `scale`: one number.
+[[nodiscard]] at::Tensor gradient_of_logits(at::Tensor log_softmax, const LocalIndices& targets,
+                                            const at::Tensor& scale);
 
 // Algorithm 2, S: the part's own softmax, over its rows alone, in `type`. Gives up `part.logits`.
 [[nodiscard]] at::Tensor own_softmax(PartLogits& part, at::ScalarType type);

@@ -14,6 +14,7 @@
 #include "exec/run/vocabulary/part_exchanges.hpp"
 #include "exec/transport/local/local.hpp"
 #include "tests/catch.hpp"
+#include "tests/exec/run/idle_stage.hpp"
 #include "tests/exec/stage/models.hpp"
 #include "tests/exec/stage/training_plan.hpp"
 #include "tests/exec/transport/transports.hpp"
@@ -52,21 +53,9 @@ struct Held {
 };
 
 // Of a head's part: its summand is what it was told of all parts, in their order.
-class Listening final : public Stage {
+class Listening final : public test::IdleStage {
  public:
   explicit Listening(bool makes_summand) : makes_summand_(makes_summand) {}
-  void begin_step(std::int64_t /*step*/) override {}
-  Payload forward(int /*microbatch*/, Payload /*input*/) override { return {}; }
-  void recompute(int /*microbatch*/) override {}
-  Payload input_gradient(int /*microbatch*/, Payload /*gradient*/) override { return {}; }
-  Parcel evict(int /*microbatch*/) override { return {}; }
-  void load(int /*microbatch*/, Parcel /*parcel*/) override {}
-  void weight_gradient(int /*microbatch*/) override {}
-  std::vector<DeviceFloats> gradients() override { return {}; }
-  DeviceFloats tied_gradient() override { return {}; }
-  void optimizer_step() override {}
-  void end_step() override {}
-  double loss() const override { return 0; }
   Payload join_statistics(int /*microbatch*/, std::span<const Payload> of_parts) override {
     for (const Payload& part : of_parts) heard.push_back(values(part).front());
     return makes_summand_ ? numbers(1, 10) : Payload{};
@@ -160,7 +149,8 @@ TEST_CASE("parts get what is broadcast, the statistics of all in the order of th
         if (rank == parts - 1) mine.exchanges.put(last, numbers(7, static_cast<float>(k)));
         mine.perform(mine.of_head(ActionKind::broadcast, k));
         hold(values(mine.input(mine.of_head(ActionKind::forward, k))) == std::vector<float>{7, static_cast<float>(k)});
-        mine.exchanges.put(mine.of_head(ActionKind::forward, k), numbers(own, 0));
+        mine.exchanges.put(mine.of_head(barriers == 1 ? ActionKind::input_gradient : ActionKind::forward, k),
+                           numbers(own, 0));
         mine.perform(mine.of_head(ActionKind::all_reduce, k));
         if (barriers == 1) mine.perform(mine.of_head(ActionKind::reduce, k));
         (void)mine.input(mine.of_head(barriers == 1 ? ActionKind::weight_gradient : ActionKind::backward, k));
@@ -196,7 +186,7 @@ TEST_CASE("a rank that waits for a message hands on what others wait for") {
     mine.events.reserve(100);
     const int rank = transport.rank();
     if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(20));  // its statistics come late
-    mine.exchanges.put(mine.of_head(ActionKind::forward, 0), numbers(1, 0));
+    mine.exchanges.put(mine.of_head(ActionKind::input_gradient, 0), numbers(1, 0));
     mine.perform(mine.of_head(ActionKind::all_reduce, 0));
     mine.perform(mine.of_head(ActionKind::reduce, 0));
     if (rank == parts - 1) {

@@ -60,7 +60,8 @@ TEST_CASE("loss, softmax and gradient of logits in parts are those of the whole"
       for (PartLogits& part : all) {
         PartLogits again = part;
         again.logits = part.logits.clone();
-        gradient.push_back(gradient_of_logits(again, joined, 0.5, at::kFloat));
+        gradient.push_back(gradient_of_logits(plumb::exec::log_softmax(again, joined), again.targets,
+                                              at::scalar_tensor(0.5, at::kDouble)));
         CHECK(!again.logits.defined());
         softmax.push_back(own_softmax(part, at::kFloat));
         CHECK(furthest(softmax.back().sum(1), at::ones({tokens})) < 1e-6);
@@ -77,7 +78,7 @@ TEST_CASE("a target counts in the part that has it alone") {
   const std::vector<PartLogits> parts = in_parts(whole, 3);
   at::Tensor found = at::zeros({tokens});
   for (std::size_t part = 0; part < parts.size(); ++part) {
-    const at::Tensor mine = parts[part].mine.flatten();
+    const at::Tensor mine = parts[part].targets.mine.flatten();
     CHECK(mine.equal(whole.targets.div(vocabulary / 3, "floor").eq(static_cast<std::int64_t>(part))));
     found += mine.to(at::kFloat);
     CHECK(parts[part].statistics.select(1, 2).masked_select(mine.logical_not()).eq(0).all().item<bool>());
