@@ -2,6 +2,7 @@
 
 #include "common/block_cost/analytic_cost.hpp"
 #include "common/block_cost/block_costs.hpp"
+#include "common/block_cost/block_work.hpp"
 #include "common/model/first_equal.hpp"
 #include "common/plan/plan_costs.hpp"
 #include "common/plan/vocabulary_costs.hpp"
@@ -12,7 +13,6 @@ namespace {
 // Of the embedding, each layer and the head.
 std::vector<ComputeCost> counted_blocks(const Plan& plan) {
   const Scenario scenario = scenario_of(plan);
-  const OperationContext context = operation_context(kernel_context(scenario));
   const std::vector<Layer>& layers = plan.model.layers;
   std::vector<ComputeCost> blocks;
   const std::vector<std::size_t> first = first_equal(layers);
@@ -21,8 +21,7 @@ std::vector<ComputeCost> counted_blocks(const Plan& plan) {
       blocks.push_back(blocks[first[block]]);
     } else {
       ComputeCost cost;
-      const BlockShapes shapes = shapes_of_block(scenario, block, context);
-      set_states(cost, count_of_rank(shapes, state_shards(plan.layout)), scenario);
+      set_states(cost, share_of_rank(*work_of_block(scenario, block), scenario), scenario);
       blocks.push_back(cost);
     }
   }

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <functional>
+#include <initializer_list>
 #include <numeric>
 #include <tuple>
 
@@ -185,8 +187,7 @@ std::vector<Fact> facts_of_costs(const Plan& plan, const JsonValue& costs) {
 }
 
 // Costs are of this model on these stages, and of this sharding: a model or layout that was edited has others.
-void require_counted(const Plan& plan, const JsonValue& stages) {
-  const std::vector<ComputeCost> expected = counted_stages(plan);
+void require_counted(const Plan& plan, const std::vector<ComputeCost>& expected, const JsonValue& stages) {
   const auto of_weights = [](const ComputeCost& cost) {
     const DataMoves& moves = cost.data_moves;
     return std::array{cost.gathered_bytes, moves.gathered, moves.unsharded, moves.replicated, moves.second_copy};
@@ -296,27 +297,22 @@ void require_numbers(const Plan& plan, const JsonValue& machine) {
   if (!missing.empty()) machine.fail(problem_of(missing, plan.cluster.machine.name), edit_hint);
 }
 
+// What a check finds wrong is said of the value at the path, which is looked up only then: usual ones are not written.
+void require_at(const JsonValue& file, std::initializer_list<const char*> path, const std::function<void()>& check) {
+  try {
+    check();
+  } catch (const InputError& error) {
+    JsonValue place = file;
+    for (const char* key : path) place = place.at(key);
+    place.fail(error.problem(), error.hint());
+  }
+}
+
 void require_consistent(const Plan& plan, const JsonValue& file) {
-  try {
-    require_sharding_possible(plan);
-  } catch (const InputError& error) {
-    file.at("layout").fail(error.problem(), error.hint());
-  }
-  try {
-    require_clipping_possible(plan);
-  } catch (const InputError& error) {
-    file.at("training").at("gradient_clipping").fail(error.problem(), error.hint());
-  }
-  try {
-    require_offload_possible(plan);
-  } catch (const InputError& error) {
-    file.at("training").at("offload").fail(error.problem(), error.hint());
-  }
-  try {
-    require_vocabulary_possible(plan, has_measured_costs(plan));
-  } catch (const InputError& error) {
-    file.at("layout").fail(error.problem(), error.hint());
-  }
+  require_at(file, {"layout"}, [&] { require_sharding_possible(plan); });
+  require_at(file, {"training", "gradient_clipping"}, [&] { require_clipping_possible(plan); });
+  require_at(file, {"training", "offload"}, [&] { require_offload_possible(plan); });
+  require_at(file, {"layout"}, [&] { require_vocabulary_possible(plan, has_measured_costs(plan)); });
   require_split(plan, file);
   require_slices_whole(plan, file.at("schedule"));
   require_countable(plan.boundary, file.at("boundary"));
@@ -333,13 +329,11 @@ void require_consistent(const Plan& plan, const JsonValue& file) {
     file.at("boundary").fail("has " + found + ", expected " + expected + " from model and training", edit_hint);
   }
   require_vocabulary_moved(plan, file.at("costs"));
-  require_counted(plan, file.at("costs").at("stages"));
+  std::vector<ComputeCost> counted;
+  require_at(file, {"model"}, [&] { counted = counted_stages(plan); });
+  require_counted(plan, counted, file.at("costs").at("stages"));
   require_quantised(plan, file.at("costs").at("stages"));
-  try {
-    require_valid(plan.schedule);
-  } catch (const InputError& error) {
-    file.at("schedule").fail(error.problem(), error.hint());
-  }
+  require_at(file, {"schedule"}, [&] { require_valid(plan.schedule); });
 }
 
 }  // namespace

@@ -251,6 +251,17 @@ TEST_CASE("plans of every sharding are read back as they were, and may not be ed
     CHECK(read_plan(folder.write("plan.json", to_json(plan))) == plan);
     CHECK_NOTHROW(require_predicted_costs(plan, "plan.json"));
   }
+  // Of 2.5d every gradient is a summand of the depth's first, so that no action reduces any.
+  for (const std::string& sharding : {std::string("zero2, reduce: each_microbatch"), "fsdp" + at_use}) {
+    LayoutCase grid = sharded(sharding, 2);
+    grid.tensor = 8;
+    grid.kind = "2.5d";
+    grid.depth = 2;
+    grid.microbatch = 4;
+    const Plan plan = plan_of(grid);
+    for (const ComputeCost& cost : plan.costs.stages) CHECK(cost.data_moves.reduced == Bytes{});
+    CHECK(read_back(plan) == plan);
+  }
   // Keys that only such plans have.
   const std::string text = to_json(plan_of(sharded("zero1", 4)));
   for (const char* key : {"reshard_after_forward", "reduces_each_microbatch", "data_moves"}) {
