@@ -6,6 +6,7 @@
 
 #include "common/base/random.hpp"
 #include "common/base/text.hpp"
+#include "common/graph/memory.hpp"
 
 namespace plumb {
 namespace {
@@ -71,6 +72,10 @@ std::string describe_unmet(const std::vector<Disturbance>& disturbances, Seconds
          ": the step has ended by then";
 }
 
+Bytes fullest(const std::vector<RankMemory>& ranks) {
+  return std::ranges::max(ranks, {}, &RankMemory::peak_bytes).peak_bytes;
+}
+
 }  // namespace
 
 ScheduleGraph graph_of(const WhatIf& variant) {
@@ -101,11 +106,13 @@ BoundingRank bounding_rank(const ScheduleGraph& graph, const Evaluation& evaluat
 
 WhatIfOutcome predict_what_if(const WhatIf& variant, const StepEngine& engine) {
   const ScheduleGraph graph = graph_of(variant);
-  const StepOutcome outcome = engine(graph, variant.plan.costs, variant.disturbances);
+  const PipelineCosts& costs = variant.plan.costs;
+  const StepOutcome outcome = engine(graph, costs, variant.disturbances);
   if (outcome.unfinished.empty()) {
     return {.iteration = outcome.evaluation.makespan,
             .bubble_makespan_fraction = bubbles(graph, outcome.evaluation).makespan_fraction,
             .bounding = bounding_rank(graph, outcome.evaluation),
+            .peak = fullest(memory_over_time(graph, outcome.evaluation, costs, lowered_schedule(variant.plan))),
             .unmet = describe_unmet(variant.disturbances, outcome.evaluation.makespan)};
   }
   const std::size_t count = outcome.unfinished.size();

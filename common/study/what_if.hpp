@@ -64,9 +64,10 @@ struct WhatIfFailure {
 };
 
 struct WhatIfOutcome {
-  Seconds iteration = {};  // this and the next two: nothing if the step failed
+  Seconds iteration = {};  // this and the next three: nothing if the step failed
   double bubble_makespan_fraction = 0;
   BoundingRank bounding = {};
+  Bytes peak = {};            // memory of the fullest rank
   std::string unmet = {};     // which dates lie behind the step's end, in words; mostly empty
   std::size_t never_ran = 0;  // actions; above zero: the step failed
   WhatIfFailure why = {};

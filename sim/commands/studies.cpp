@@ -104,13 +104,40 @@ std::function<void(int, int)> updates(Progress& progress) {
   return [&](int done, int total) { progress.update(done, total); };
 }
 
+struct Predicted {
+  Json json;
+  std::vector<std::string> cells;
+};
+
+// Of a step that ended: beside that of the plan as it is.
+Predicted predicted_row(const WhatIf& variant, const WhatIfOutcome& outcome, Seconds planned) {
+  const double change = outcome.iteration / planned - 1;
+  const Bytes memory = variant.plan.cluster.machine.device.memory.value;
+  const bool fits = outcome.peak <= memory;
+  const std::string too_much = fits ? "" : "does NOT fit, " + to_text(outcome.peak - memory) + " too much";
+  const bool both = !fits && !outcome.unmet.empty();
+  return {
+      .json = {{"iteration_s", outcome.iteration.value},
+               {"change_fraction", change},
+               {"bubble_makespan_fraction", outcome.bubble_makespan_fraction},
+               {"peak_bytes", outcome.peak.value},
+               {"fits", fits},
+               {"bounding_rank", outcome.bounding.rank},
+               {"bounding_fraction", outcome.bounding.fraction}},
+      .cells = {variant.name, to_text(outcome.iteration), change_text(change),
+                percent_text(outcome.bubble_makespan_fraction), to_text(outcome.peak),
+                fmt::format("rank {}, {} of the step", outcome.bounding.rank, percent_text(outcome.bounding.fraction)),
+                too_much + (both ? "; " : "") + outcome.unmet}};
+}
+
 }  // namespace
 
 Study what_if_study(const std::string& file, const Plan& plan, const StepEngine& engine) {
   std::vector<WhatIf> variants = read_what_if(file, plan);
   variants.insert(variants.begin(), WhatIf{.name = "as planned", .plan = plan});
   Study study{.json = {{"what_if", Json::array()}}};
-  Table table{.header = {"what if", "step", "change", "bubble", "bounded by", ""}, .rows = {}, .left_last = true};
+  Table table{
+      .header = {"what if", "step", "change", "bubble", "peak", "bounded by", ""}, .rows = {}, .left_last = true};
   Progress progress("what if");
   Seconds planned;
   std::string notes;
@@ -125,19 +152,11 @@ Study what_if_study(const std::string& file, const Plan& plan, const StepEngine&
                   {"failure", outcome.failure},
                   {"causes", causes_json(outcome.why)},
                   {"first", {{"rank", outcome.why.rank}, {"action", to_string(outcome.why.action)}}}});
-      table.rows.push_back({variant.name, "failed", "", "", "", outcome.failure});
+      table.rows.push_back({variant.name, "failed", "", "", "", "", outcome.failure});
     } else {
-      const double change = outcome.iteration / planned - 1;
-      row.update({{"iteration_s", outcome.iteration.value},
-                  {"change_fraction", change},
-                  {"bubble_makespan_fraction", outcome.bubble_makespan_fraction},
-                  {"bounding_rank", outcome.bounding.rank},
-                  {"bounding_fraction", outcome.bounding.fraction}});
-      table.rows.push_back(
-          {variant.name, to_text(outcome.iteration), change_text(change),
-           percent_text(outcome.bubble_makespan_fraction),
-           fmt::format("rank {}, {} of the step", outcome.bounding.rank, percent_text(outcome.bounding.fraction)),
-           outcome.unmet});
+      const Predicted predicted = predicted_row(variant, outcome, planned);
+      row.update(predicted.json);
+      table.rows.push_back(predicted.cells);
     }
     const std::string between = variant.note.empty() || outcome.unmet.empty() ? "" : "; ";
     const std::string note = variant.note + between + outcome.unmet;
@@ -151,8 +170,9 @@ Study what_if_study(const std::string& file, const Plan& plan, const StepEngine&
   study.text =
       to_text(table, colour_allowed(Stream::out)) +
       "  A row is one variant of the file, all else as planned; change: its step against `as planned`, +10%: a "
-      "tenth longer.\n  Bubble: of the step, with the optimizer; bounded by: the rank whose computation is most "
-      "of the chain of actions\n  that ends last.\n" +
+      "tenth longer.\n  Bubble: of the step, with the optimizer; peak: memory of the fullest rank; bounded by: the "
+      "rank "
+      "whose computation\n  is most of the chain of actions that ends last.\n" +
       notes + stage_data_note(plan);
   return study;
 }

@@ -1,5 +1,7 @@
 // What-if files, derivatives, uncertainty and ranking as the program `plumb` answers them.
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
 
 #include "tests/catch.hpp"
@@ -73,6 +75,26 @@ TEST_CASE("a failure is an answer, and the longest path refuses what it does not
 #endif
   const std::string wrong = folder.file("x.yaml", "- {name: a, straggler: {rank: 4, slower: 2}}\n");
   refuses(run_plumb(folder, "simulate " + file + " --what-if " + wrong), {"x.yaml:1", "ranks 0 to 3, not 4"});
+}
+
+TEST_CASE("a variant's memory is that of the same plan alone, and that it does not fit is said") {
+  const Folder folder;
+  const std::string uniform = replaced(on_gpus(), "split: dynamic", "split: uniform");
+  const std::string file = folder.file("s.yaml", uniform);
+  const std::string grown = folder.file(
+      "t.yaml", replaced(uniform, "global_batch: 8, microbatch: 1", "global_batch: 8192, microbatch: 1024"));
+  const std::string variants =
+      folder.file("w.yaml", "- {name: large, training: {global_batch: 8192, microbatch: 1024}}\n");
+  const std::string command = "simulate " + file + " --engine path --what-if " + variants;
+  const Json rows = json_of(run_plumb(folder, command + " --json"))["what_if"];
+  const Json alone = json_of(run_plumb(folder, "simulate " + grown + " --engine path --json"));
+  std::int64_t fullest = 0;
+  for (const Json& rank : alone["ranks"]) fullest = std::max(fullest, rank["peak_bytes"].get<std::int64_t>());
+  CHECK(rows[0]["fits"] == true);
+  CHECK(rows[1]["peak_bytes"] == fullest);
+  CHECK(alone["fits"] == false);
+  CHECK(rows[1]["fits"] == false);
+  CHECK_THAT(run_plumb(folder, command).out, ContainsSubstring("does NOT fit, "));
 }
 
 TEST_CASE("a date behind the step's end is said, where the step does not tell") {
