@@ -11,8 +11,8 @@
 #include "common/base/parallel.hpp"
 #include "common/base/workers.hpp"
 #include "common/planner/make_plan.hpp"
-#include "common/planner/unfolded_memory.hpp"
 #include "common/search/estimate.hpp"
+#include "common/search/predicted_answer.hpp"
 #include "common/search/weighing.hpp"
 
 namespace plumb {
@@ -41,28 +41,6 @@ constexpr std::size_t long_round = 8;
 
 // Candidates predicted between two looks at the best one, behind those that the table has room for.
 constexpr int predicted_at_once = 8;
-
-// Before what a worker answers.
-constexpr char predicted_mark = 'p';
-constexpr char refused_mark = 'r';
-
-std::string packed(const CandidatePrediction& prediction) {
-  std::string bytes;
-  append_bytes(bytes, prediction.iteration);
-  append_bytes(bytes, prediction.ranks.size());
-  for (const RankSummary& rank : prediction.ranks) append_bytes(bytes, rank);
-  return bytes + prediction.engine;
-}
-
-CandidatePrediction unpacked(const std::string& bytes) {
-  std::size_t at = 0;
-  CandidatePrediction prediction;
-  prediction.iteration = take_bytes<Seconds>(bytes, at);
-  prediction.ranks.resize(take_bytes<std::size_t>(bytes, at));
-  for (RankSummary& rank : prediction.ranks) rank = take_bytes<RankSummary>(bytes, at);
-  prediction.engine = bytes.substr(at);
-  return prediction;
-}
 
 class Search {
  public:
@@ -136,7 +114,7 @@ class Search {
     splits_.emplace(candidate.id, candidate.split);
     top_times_.insert(std::ranges::upper_bound(top_times_, candidate.iteration), candidate.iteration);
     if (static_cast<int>(top_times_.size()) > options_.top) top_times_.pop_back();
-    weighing_.best = top_times_.front();
+    if (predictions_.empty()) weighing_.best = top_times_.front();
     if (options_.pareto) add_to_front({candidate.id, candidate.iteration, candidate.peak_bytes});
   }
 
@@ -158,6 +136,14 @@ class Search {
     return static_cast<int>(predictions_.size()) + taken < options_.top || next < best_predicted_;
   }
 
+  // Of those that wait.
+  [[nodiscard]] std::int64_t to_predict() const {
+    const Seconds below = std::min(lowest_path_of_better(), longest_time);
+    const auto lacking = options_.top - std::ssize(predictions_);
+    const auto faster = std::distance(pending_.begin(), pending_.lower_bound({below, Bytes{}, 0}));
+    return std::max<std::int64_t>(faster, std::clamp<std::int64_t>(lacking, 0, std::ssize(pending_)));
+  }
+
   // The next by path time, as many as the table lacks, or a few that may be faster than the best.
   std::vector<Pending> take_round() {
     const auto lacking = std::max(options_.top - static_cast<int>(predictions_.size()), 0);
@@ -175,6 +161,7 @@ class Search {
     bool any = false;
     while (has_more_to_predict()) {
       if (weighing_.ended() && !predictions_.empty()) return false;
+      weighing_.tell_predicted(std::ssize(predictions_), to_predict());
       predict(take_round());
       any = true;
     }
@@ -193,16 +180,16 @@ class Search {
       }
     });
     const std::vector<std::size_t> first_alike = first_with_same_plan(candidates);
-    const auto answers =
-        in_workers({.processes = options_.processes, .stop = &weighing_.stop(0)}, round.size(),
-                   [&](std::size_t n) { return first_alike[n] == n ? prediction_of(candidates[n]) : std::string(); });
+    const auto answers = in_workers(
+        {.processes = options_.processes, .stop = &weighing_.stop(0)}, round.size(),
+        [&](std::size_t n) { return first_alike[n] == n ? predicted_answer(candidates[n], engine_) : std::string(); });
     for (std::size_t n = 0; n < round.size(); ++n) {
       const std::optional<std::string>& answer = answers[first_alike[n]];
       if (!answer) {
         pending_.insert(round[n]);
         continue;
       }
-      set_prediction(candidates[n], *answer);
+      take_answer(candidates[n], *answer);
       take_prediction(id_of(round[n]), std::move(candidates[n]));
     }
     if (!predictions_.empty()) return;
@@ -221,27 +208,9 @@ class Search {
     return build_as_weighed(space_.scenario(), choice, splits_.at(id), effort);
   }
 
-  // In a worker: its prediction, or why the engine refuses it.
-  [[nodiscard]] std::string prediction_of(const Candidate& candidate) const {
-    if (!candidate.built) return {};
-    try {
-      return predicted_mark + packed(candidate_prediction(engine_(candidate.plan)));
-    } catch (const NoRoomHere&) {
-      throw;
-    } catch (const InputError& error) {
-      return refused_mark + error.problem();
-    }
-  }
-
-  static void set_prediction(Candidate& candidate, const std::string& answer) {
-    if (answer.starts_with(predicted_mark)) add_prediction(candidate, unpacked(answer.substr(1)));
-    if (answer.starts_with(refused_mark)) {
-      candidate = {.choice = candidate.choice, .own = candidate.own, .reason = answer.substr(1)};
-    }
-  }
-
   void take_prediction(std::int64_t id, Candidate candidate) {
     if (candidate.fits) best_predicted_ = std::min(best_predicted_, candidate.iteration);
+    if (best_predicted_ < longest_time) weighing_.best = best_predicted_;
     predictions_.push_back({id, std::move(candidate)});
   }
 
@@ -309,6 +278,7 @@ class Search {
     planning.unproven = log.candidates(LeftOutWhy::unproven);
     planning.evaluated = weighing_.evaluated();
     planning.left = result.candidates - planning.pruned - planning.bounded - planning.unproven - planning.evaluated;
+    if (!result.finished) result.not_predicted = to_predict();
     result.explanation = log.sorted();
     result.pareto = std::move(front_);
     return result;

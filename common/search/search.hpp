@@ -40,7 +40,9 @@ struct SearchProgress {
   std::int64_t weighed = 0;          // of these: the others were refused, or too large by their bounds
   std::int64_t beyond = 0;           // that are not disposed of, but too slow by their bounds as things stand
   bool left_is_known = false;        // whether all others wait to be weighed: bounds are there, and `beyond` is counted
-  std::optional<Seconds> best = {};  // that fits, so far
+  std::int64_t predicted = 0;        // by the engine
+  std::int64_t to_predict = 0;       // that the engine may find faster still, as things stand
+  std::optional<Seconds> best = {};  // that fits, so far: by the engine once it has predicted one
 };
 
 struct SearchOptions {
@@ -68,8 +70,9 @@ struct SearchResult {
   // different data degrees by stage, a layout without. Where nothing fits: what needs least on its fullest rank of the
   // whole space, or what cannot be built.
   PlanningResult planning = {};
-  std::int64_t candidates = 0;  // in the space; pruned + unproven + bounded + evaluated + left
-  bool finished = true;         // false: ended by time or by hand, so the best is only the best so far
+  std::int64_t candidates = 0;     // in the space; pruned + unproven + bounded + evaluated + left
+  bool finished = true;            // false: ended by time or by hand, so the best is only the best so far
+  std::int64_t not_predicted = 0;  // then: weighed ones that the engine might have found faster
   std::vector<LeftOut> explanation = {};
   std::vector<ParetoPoint> pareto = {};  // if asked for, by time
 };

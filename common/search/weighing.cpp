@@ -67,7 +67,15 @@ void Weighing::tell() const {
                      .weighed = evaluated_ + under_way_weighed_,
                      .beyond = beyond_.value_or(0),
                      .left_is_known = beyond_.has_value(),
+                     .predicted = predicted_,
+                     .to_predict = to_predict_,
                      .best = best});
+}
+
+void Weighing::tell_predicted(std::int64_t predicted, std::int64_t to_predict) {
+  predicted_ = predicted;
+  to_predict_ = to_predict;
+  tell();
 }
 
 void Weighing::count_beyond(const std::vector<std::int64_t>& waiting,

@@ -71,6 +71,9 @@ class Weighing {
   // all bounds are there, or where a front makes it long to say.
   void count_beyond(const std::vector<std::int64_t>& waiting, const std::function<bool(std::int64_t family)>& needed);
 
+  // Tells how far the engine is, too.
+  void tell_predicted(std::int64_t predicted, std::int64_t to_predict);
+
   std::optional<Seconds> best = {};     // for progress
   std::optional<Seconds> at_most = {};  // what is sure to take more need not be weighed
 
@@ -119,6 +122,8 @@ class Weighing {
   bool measured_ = false;
   bool cut_short_ = false;
   std::optional<std::int64_t> beyond_;  // count_beyond
+  std::int64_t predicted_ = 0;
+  std::int64_t to_predict_ = 0;
   std::int64_t evaluated_ = 0;
   std::int64_t disposed_ = 0;                     // candidates; never falls
   std::atomic<std::int64_t> under_way_done_ = 0;  // of the round that is being weighed

@@ -137,7 +137,9 @@ void print_counts(const Planned& planned) {
     std::cout << fmt::format("  of {} it took too long to prove whether a split fits\n", result.unproven);
   }
   if (planned.finished) return;
-  std::cout << fmt::format("  ended early: the best so far, {} candidates were not looked at\n", result.left);
+  std::cout << fmt::format(
+      "  ended early: the best so far; {} candidates were not looked at, {} that were weighed not simulated\n",
+      result.left, planned.not_predicted);
 }
 
 std::string left_out_text(const LeftOut& group, const Scenario& scenario, const Candidate& chosen) {

@@ -102,17 +102,12 @@ Json to_json(const Planned& planned, const Candidate& chosen, const std::vector<
         uniform == nullptr ? Json(nullptr) : Json(change_from(*uniform, candidate));
     candidates.back()["uniform_fits"] = uniform == nullptr ? Json(nullptr) : Json(uniform->fits);
   }
-  Json json = {{"candidates", candidates},
-               {"chosen", &chosen - result.candidates.data()},
-               {"pruned", result.pruned},
-               {"bounded", result.bounded},
-               {"evaluated", result.evaluated},
-               {"simulated", result.simulated},
-               {"left", result.left},
-               {"finished", planned.finished},
-               {"unproven", result.unproven},
-               {"engine", options.engine},
-               {"memory_bytes", scenario.cluster.machine.device.memory.value.value}};
+  Json json = {{"candidates", candidates},      {"chosen", &chosen - result.candidates.data()},
+               {"pruned", result.pruned},       {"bounded", result.bounded},
+               {"evaluated", result.evaluated}, {"simulated", result.simulated},
+               {"left", result.left},           {"not_simulated", planned.not_predicted},
+               {"finished", planned.finished},  {"unproven", result.unproven},
+               {"engine", options.engine},      {"memory_bytes", scenario.cluster.machine.device.memory.value.value}};
   if (const std::string why = no_stage_data(scenario); !why.empty()) json["no_data_by_stage"] = why;
   add_noise(json, scenario.profile);
   if (options.planning.pareto) {

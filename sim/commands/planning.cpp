@@ -77,6 +77,9 @@ std::string search_note(const SearchProgress& now) {
     add(fmt::format("{} left to weigh", now.total - now.done - now.beyond));
     if (now.beyond > 0) add(fmt::format("{} too slow by their bounds", now.beyond));
   }
+  if (now.predicted + now.to_predict > 0) {
+    add(fmt::format("{} simulated, {} that may be faster", now.predicted, now.to_predict));
+  }
   if (now.best) add("best so far " + to_text(*now.best));
   return note;
 }
@@ -98,6 +101,7 @@ Planned searched(const Scenario& scenario, const Evaluator& engine, const Planni
   Planned planned{.planning = std::move(found.planning),
                   .searched = true,
                   .finished = found.finished,
+                  .not_predicted = found.not_predicted,
                   .candidates = found.candidates,
                   .explanation = std::move(found.explanation)};
   for (const ParetoPoint& point : found.pareto) {

@@ -4,6 +4,8 @@
 #include <memory>
 #include <optional>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "common/planner/make_plan.hpp"
 #include "common/search/search.hpp"
@@ -28,6 +30,38 @@ TEST_CASE("a search that is told to end keeps the best so far and says that it i
   CHECK(half.planning.left > 0);
   CHECK(half.planning.candidates.front().fits);
   check_counts(half, space);
+}
+
+// An engine that finds everything twice as slow cannot leave out what is up to twice as slow by the longest path.
+TEST_CASE("what the engine predicts is told as it goes, and what it has not predicted when a search is told to end") {
+  const Scenario scenario = read_text(random_scenario(3));
+  const SearchSpace space(scenario);
+  const Evaluator doubled = [](const Plan& plan) {
+    Timeline timeline = predict_by_path(plan);
+    for (StepTimeline& step : timeline.steps) step.duration = step.duration * 2.0;
+    return timeline;
+  };
+  const auto told_of = [&](std::int64_t stop_at) {
+    std::atomic<bool> stop = false;
+    std::vector<SearchProgress> told;
+    SearchOptions options{.top = 1, .stop = &stop};
+    options.progress = [&](const SearchProgress& progress) {
+      told.push_back(progress);
+      if (progress.predicted >= stop_at) stop = true;
+    };
+    const SearchResult result = search(space, slow_weigher, doubled, options);
+    return std::pair(result, told);
+  };
+  const auto [whole, all_told] = told_of(space.candidates() + 1);
+  CHECK(whole.finished);
+  CHECK(whole.not_predicted == 0);
+  CHECK(all_told.back().predicted > 1);
+  const auto [ended, told] = told_of(1);
+  CHECK_FALSE(ended.finished);
+  CHECK(told.back().to_predict > 0);
+  CHECK(ended.not_predicted == told.back().to_predict);
+  // Then the best so far is what the engine says of it, not the longest path.
+  CHECK(told.back().best == ended.planning.candidates.front().iteration);
 }
 
 TEST_CASE("a candidate whose weighing is cut short is left, not refused") {
