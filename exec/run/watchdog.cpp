@@ -9,6 +9,7 @@
 #include "common/schedule/reductions.hpp"
 #include "exec/host/pauses.hpp"
 #include "exec/run/step_name.hpp"
+#include "exec/run/vocabulary/exchange_order.hpp"
 #include "exec/transport/launch_plan/communicators.hpp"
 
 namespace plumb::exec {
@@ -83,6 +84,7 @@ class Standing {
   [[nodiscard]] std::optional<Awaited> awaited(int rank) const {
     const std::optional<Action> action = action_at(lowered_, pipeline_rank(rank), of(rank));
     if (!action) return std::nullopt;
+    if (const auto giver = awaited_giver(rank, *action)) return giver;
     if (is_of_data_ranks(lowered_, *action)) return awaited_in_group(rank, *action, MeshAxis::data);
     if (is_compute(action->kind)) return awaited_inside(rank, *action);
     std::optional<Awaited> found = awaited_by(lowered_, pipeline_rank(rank), *action);
@@ -118,6 +120,16 @@ class Standing {
     const auto& theirs = actions_of(lowered_, pipeline_rank(awaited.rank));
     const auto found = std::find(theirs.begin(), theirs.end(), awaited.action);
     return found == theirs.end() ? std::nullopt : std::optional<std::int64_t>(found - theirs.begin());
+  }
+
+  // Of an action that waits for what the parts of a vocabulary exchange: the first that has not given its own.
+  [[nodiscard]] std::optional<Awaited> awaited_giver(int rank, const Action& action) const {
+    const Lane& lane = lanes_[static_cast<std::size_t>(rank)];
+    for (const Giver& giver : givers_before(lowered_, lane.pipeline_rank, action)) {
+      const Awaited awaited{lane.ranks.at(static_cast<std::size_t>(giver.rank)), giver.action};
+      if (!is_done(rank, awaited)) return awaited;
+    }
+    return std::nullopt;
   }
 
   // Of an action in which ranks make collectives.

@@ -9,6 +9,7 @@
 #include "common/base/error.hpp"
 #include "common/schedule/vocabulary_parts.hpp"
 #include "exec/host/pauses.hpp"
+#include "exec/run/vocabulary/exchange_order.hpp"
 #include "exec/transport/collectives/payloads.hpp"
 
 namespace plumb::exec {
@@ -27,37 +28,6 @@ PartExchanges::PartExchanges(const Plan& plan, const Schedule& lowered, Transpor
       precision_(plan.training.precision),
       hidden_bytes_(static_cast<std::size_t>(plan.costs.boundary_bytes.value)),
       rank_(transport.rank()) {}
-
-Action PartExchanges::on_this_rank(ActionKind kind, bool of_head, std::int32_t microbatch) const {
-  return {kind, of_head ? head_part(lowered_, rank_) : embedding_part(lowered_, rank_), microbatch};
-}
-
-// What brings the input of an action, or must have ended before it.
-std::optional<Action> PartExchanges::input_of(const Action& action) const {
-  if (const auto read = joined_before(lowered_, action); !read.empty()) return read.front();
-  const bool gradient = makes_input_gradient(action.kind);
-  if (is_part(lowered_, action.stage)) {
-    const bool of_head = sort_of_stage(lowered_, action.stage) == StageSort::head;
-    const bool is_t = action.kind == ActionKind::backward || action.kind == ActionKind::weight_gradient;
-    return of_head && is_t ? std::optional(on_this_rank(ActionKind::all_reduce, true, action.microbatch))
-                           : std::nullopt;
-  }
-  const bool first = action.kind == ActionKind::forward && action.stage == 0;
-  const bool last = gradient && action.stage + 1 == stages(lowered_);
-  if (!first && !last) return std::nullopt;
-  return on_this_rank(ActionKind::reduce, last, action.microbatch);
-}
-
-// What an action's result is exchanged by. With one barrier the summand of the head's gradient is made when the
-// statistics are there.
-std::optional<Action> PartExchanges::result_of(const Action& action) const {
-  if (const auto made = joined_behind(lowered_, action); !made.empty()) return made.front();
-  if (is_part(lowered_, action.stage)) return std::nullopt;
-  const bool last = action.kind == ActionKind::forward && action.stage + 1 == stages(lowered_);
-  const bool first = makes_input_gradient(action.kind) && action.stage == 0;
-  if (!first && !last) return std::nullopt;
-  return on_this_rank(ActionKind::broadcast, last, action.microbatch);
-}
 
 int PartExchanges::root_of(const Action& exchange) const { return rank_beside_parts(lowered_, exchange.stage); }
 
@@ -113,12 +83,12 @@ void PartExchanges::await(const Action& action, Clock::time_point deadline) {
   progress();
   const bool meets_others = joins_parts(action.kind) || is_send(action.kind) || is_receive(action.kind);
   if (!is_compute(action.kind) && !meets_others) return finish(deadline);
-  const std::optional<Action> exchange = input_of(action);
+  const std::optional<Action> exchange = exchange_before(lowered_, action);
   if (exchange && is_under_way(*exchange)) wait_for([&] { return !is_under_way(*exchange); }, deadline);
 }
 
 Payload PartExchanges::take(const Action& action) {
-  const Action exchange = *input_of(action);
+  const Action exchange = *exchange_before(lowered_, action);
   auto node = made_.extract(exchange);
   if (node.empty()) {
     throw RunError("", fmt::format("{} has not brought what {} needs", to_string(exchange), to_string(action)));
@@ -127,7 +97,7 @@ Payload PartExchanges::take(const Action& action) {
 }
 
 void PartExchanges::put(const Action& action, Payload result) {
-  const Action exchange = *result_of(action);
+  const Action exchange = exchanges_behind(lowered_, action).front();
   if (!given_.emplace(exchange, Given{std::move(result), seconds_of(Clock::now())}).second) {
     throw RunError("", "what " + to_string(exchange) + " sends was made twice");
   }
@@ -273,7 +243,8 @@ void PartExchanges::finish_statistics(Exchange& exchange) {
   const Action& action = exchange.action;
   Payload summand = stage_of_(action).join_statistics(action.microbatch, of_parts);
   if (summand.data != nullptr) {
-    given_.emplace(on_this_rank(ActionKind::reduce, true, action.microbatch), Given{std::move(summand), exchange.end});
+    given_.emplace(Action{ActionKind::reduce, action.stage, action.microbatch},
+                   Given{std::move(summand), exchange.end});
   }
   made_.emplace(action, Payload{});
 }

@@ -13,6 +13,7 @@
 
 #include "common/plan/plan.hpp"
 #include "common/timeline/timeline.hpp"
+#include "exec/run/vocabulary/exchange_order.hpp"
 #include "exec/stage/stage.hpp"
 #include "exec/transport/transport.hpp"
 
@@ -46,8 +47,8 @@ class PartExchanges {
   void perform(Event& event);
 
   // Whether the input, or the result, of a compute action comes from here or goes here.
-  [[nodiscard]] bool gives_input(const Action& action) const { return input_of(action).has_value(); }
-  [[nodiscard]] bool takes_result(const Action& action) const { return result_of(action).has_value(); }
+  [[nodiscard]] bool gives_input(const Action& action) const { return exchange_before(lowered_, action).has_value(); }
+  [[nodiscard]] bool takes_result(const Action& action) const { return !exchanges_behind(lowered_, action).empty(); }
 
   // Waits until what the action needs has come: takes on what has. Throws as Transport::receive, naming what it waits
   // for.
@@ -81,9 +82,6 @@ class PartExchanges {
     Seconds free_from = {};  // when the last one ended
   };
 
-  [[nodiscard]] std::optional<Action> input_of(const Action& action) const;
-  [[nodiscard]] std::optional<Action> result_of(const Action& action) const;
-  [[nodiscard]] Action on_this_rank(ActionKind kind, bool of_head, std::int32_t microbatch) const;
   [[nodiscard]] int root_of(const Action& exchange) const;
   [[nodiscard]] bool is_under_way(const Action& exchange) const;
 

@@ -135,3 +135,62 @@ TEST_CASE("waits stay in a rank's own lane, but for sums over all of them") {
       {at(0, sum), at(0, sum), {.step = 1, .action = Position::after}, {.step = 1, .action = Position::after}});
   CHECK_THAT(all, ContainsSubstring("rank 0: step 2, 0REDUCE_GRAD\n"));
 }
+
+// Two ranks: stages 0 and 1, parts of the head 2 and 3, of the embedding 4 and 5.
+TEST_CASE("a rank that waits for the parts of a vocabulary names who has not given its own, and where that stands") {
+  const auto lists = [](int barriers) {
+    return lower(generate_schedule("1f1b", {.ranks = 2, .microbatches = 3, .vocabulary_barriers = barriers}), {});
+  };
+  const Plan plan = emulated_plan({.schedule = "1f1b", .shape = {.ranks = 2, .microbatches = 3}});
+  const Schedule one = lists(1);
+  const Schedule two = lists(2);
+  const auto at = [](const Schedule& lowered, int rank, const Action& action) {
+    const auto& actions = lowered.actions[static_cast<std::size_t>(rank)];
+    const auto found = std::find(actions.begin(), actions.end(), action);
+    REQUIRE(found != actions.end());
+    return Position{.step = 1, .action = static_cast<std::int32_t>(found - actions.begin())};
+  };
+  const auto waits = [&](const Schedule& lowered, const Action& of_first, const Action& of_second) {
+    return describe_waits(lowered, plan.layout, {at(lowered, 0, of_first), at(lowered, 1, of_second)});
+  };
+  const auto forward = [](int stage, int k) { return Action{ActionKind::forward, stage, k}; };
+  const auto input_gradient = [](int stage, int k) { return Action{ActionKind::input_gradient, stage, k}; };
+  const auto backward = [](int stage, int k) { return Action{ActionKind::backward, stage, k}; };
+  // BCAST: from the last stage, from the first.
+  CHECK_THAT(waits(one, forward(2, 0), forward(1, 0)),
+             ContainsSubstring("rank 0: step 2, 2F0 waits for rank 1's 1F0, which it is at"));
+  CHECK_THAT(
+      waits(one, forward(0, 2), backward(5, 0)),
+      ContainsSubstring("rank 1: step 2, 5B0 waits for rank 0's 0B0, ") && ContainsSubstring(" actions later there"));
+  // ALLRED: from all parts of the head, S of one barrier and of two.
+  CHECK_THAT(waits(one, {ActionKind::weight_gradient, 2, 0}, input_gradient(3, 0)),
+             ContainsSubstring("2W0 waits for rank 1's 3I0, which it is at"));
+  CHECK_THAT(waits(two, backward(2, 0), forward(3, 0)),
+             ContainsSubstring("2B0 waits for rank 1's 3F0, which it is at"));
+  // REDUCE: to the first stage, and to the last.
+  CHECK_THAT(waits(one, forward(0, 0), forward(5, 0)), ContainsSubstring("0F0 waits for rank 1's 5F0, which it is at"));
+  CHECK_THAT(waits(one, input_gradient(2, 0), backward(1, 0)),
+             ContainsSubstring("1B0 waits for rank 0's 2I0, which it is at"));
+  CHECK_THAT(waits(two, backward(2, 0), backward(1, 0)),
+             ContainsSubstring("1B0 waits for rank 0's 2B0, which it is at"));
+  // Behind all computing for all of them.
+  CHECK_THAT(waits(one, {ActionKind::optimizer_step, 0, no_microbatch}, forward(1, 2)),
+             ContainsSubstring("0STEP waits for rank 1's 1F2, which it is at"));
+  // What all have given is on its way.
+  CHECK_THAT(waits(one, forward(0, 0), forward(1, 0)), ContainsSubstring("rank 0: step 2, 0F0\n"));
+
+  // A line goes in its order: the embedding's sum comes behind statistics that rank 1 has not given.
+  Schedule line = one;
+  line.actions = {{{ActionKind::all_reduce, 2, 0}, {ActionKind::reduce, 4, 1}, forward(0, 1)},
+                  {forward(5, 1), input_gradient(3, 0)}};
+  CHECK_THAT(waits(line, forward(0, 1), input_gradient(3, 0)),
+             ContainsSubstring("0F1 waits for rank 1's 3I0, which it is at"));
+
+  // Rank 0 wants what is broadcast before it sends what that is made of.
+  Schedule crossed = one;
+  crossed.actions = {{forward(2, 0), {ActionKind::send_forward, 0, 0}},
+                     {{ActionKind::receive_forward, 1, 0}, forward(1, 0)}};
+  crossed.actions[0].insert(crossed.actions[0].begin(), {ActionKind::broadcast, 2, 0});
+  CHECK_THAT(waits(crossed, forward(2, 0), {ActionKind::receive_forward, 1, 0}),
+             ContainsSubstring("a cycle of waits: rank 0 -> 1 -> 0"));
+}

@@ -1,0 +1,79 @@
+#include "exec/run/vocabulary/exchange_order.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include "common/schedule/vocabulary_parts.hpp"
+
+namespace plumb::exec {
+namespace {
+
+// As the rank of an action names it.
+Action exchange_of(const Schedule& lowered, const Action& action, ActionKind kind, bool of_head) {
+  const int rank = rank_in_replica(lowered, 0, action.stage);
+  return {kind, of_head ? head_part(lowered, rank) : embedding_part(lowered, rank), action.microbatch};
+}
+
+// Of a broadcast the rank beside the parts alone has something; of a sum it alone gets what others have.
+bool gets_from(const Schedule& lowered, const Action& exchange, int rank, int other) {
+  const int root = rank_beside_parts(lowered, exchange.stage);
+  if (exchange.kind == ActionKind::broadcast) return other == root;
+  return exchange.kind != ActionKind::reduce || rank == root;
+}
+
+// By exchange, as `rank` names it. What it gives itself is among it, since a line waits for that, too.
+std::map<Action, std::vector<Giver>> givers_by_exchange(const Schedule& lowered, int rank) {
+  std::map<Action, std::vector<Giver>> givers;
+  for (int other = 0; other < lowered.ranks; ++other) {
+    for (const Action& action : lowered.actions[static_cast<std::size_t>(other)]) {
+      for (Action exchange : exchanges_behind(lowered, action)) {
+        exchange.stage = part_on(lowered, exchange.stage, rank);
+        if (other == rank || gets_from(lowered, exchange, rank, other)) givers[exchange].push_back({other, action});
+      }
+    }
+  }
+  return givers;
+}
+
+}  // namespace
+
+std::optional<Action> exchange_before(const Schedule& lowered, const Action& action) {
+  if (const auto read = joined_before(lowered, action); !read.empty()) return read.front();
+  if (is_part(lowered, action.stage)) {
+    const bool of_head = sort_of_stage(lowered, action.stage) == StageSort::head;
+    const bool is_t = action.kind == ActionKind::backward || action.kind == ActionKind::weight_gradient;
+    if (of_head && is_t) return exchange_of(lowered, action, ActionKind::all_reduce, true);
+    return std::nullopt;
+  }
+  const bool first = action.kind == ActionKind::forward && action.stage == 0;
+  const bool last = makes_input_gradient(action.kind) && action.stage + 1 == stages(lowered);
+  if (!first && !last) return std::nullopt;
+  return exchange_of(lowered, action, ActionKind::reduce, last);
+}
+
+std::vector<Action> exchanges_behind(const Schedule& lowered, const Action& action) {
+  if (is_part(lowered, action.stage)) return joined_behind(lowered, action);
+  const bool last = action.kind == ActionKind::forward && action.stage + 1 == stages(lowered);
+  const bool first = makes_input_gradient(action.kind) && action.stage == 0;
+  if (!first && !last) return {};
+  return {exchange_of(lowered, action, ActionKind::broadcast, last)};
+}
+
+std::vector<Giver> givers_before(const Schedule& lowered, int rank, const Action& action) {
+  if (lowered.vocabulary_barriers == 0) return {};
+  if (joins_parts(action.kind) || is_send(action.kind) || is_receive(action.kind)) return {};
+  const bool computes = is_compute(action.kind);
+  const std::optional<Action> needed = computes ? exchange_before(lowered, action) : std::nullopt;
+  if (computes && !needed) return {};
+  const auto givers = givers_by_exchange(lowered, rank);
+  std::vector<Giver> all;
+  for (const Action& exchange : lowered.actions[static_cast<std::size_t>(rank)]) {
+    if (!joins_parts(exchange.kind) || (needed && !are_of_one_line(exchange, *needed))) continue;
+    if (const auto found = givers.find(exchange); found != givers.end())
+      std::ranges::copy(found->second, std::back_inserter(all));
+    if (exchange == needed) break;
+  }
+  return all;
+}
+
+}  // namespace plumb::exec
