@@ -263,12 +263,13 @@ Module make_head(const ModuleContext& context) {
   const Module product = on_grid(context) ? make_grid_linear(context, "head", model.head_bias) : make_logits(context);
   const Statistics statistics = statistics_of(context.divided, "loss");
   const std::int64_t first_column = context.divided == nullptr ? 0 : context.divided->of.first_of_vocabulary();
-  const Module loss = entering(context, "final_norm", [=](const at::Tensor& x, const Pass& pass) {
-    const at::Tensor logits = product(x, pass);
+  // What is gathered of hidden states goes before the loss makes its own of the logits.
+  const Module logits_of = entering(context, "final_norm", product);
+  return [=](const at::Tensor& x, const Pass& pass) {
+    const at::Tensor logits = logits_of(norm(x, pass), pass);
     if (!statistics.group) return cross_entropy(logits, pass.targets);
     return divided_cross_entropy(logits, pass.targets, first_column, statistics);
-  });
-  return [=](const at::Tensor& x, const Pass& pass) { return loss(norm(x, pass), pass); };
+  };
 }
 
 }  // namespace plumb::exec

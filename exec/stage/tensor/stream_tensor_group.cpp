@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "exec/stage/tensor/scattered_parts.hpp"
 #include "exec/transport/launch_plan/communicators.hpp"
 
 namespace plumb::exec {
@@ -34,21 +35,30 @@ void StreamTensorGroup::sum_over(const std::vector<int>& positions, const at::Te
   run(positions, all_reduce_of(x, Reduction::sum));
 }
 
-void StreamTensorGroup::gather_parts(const std::vector<int>& positions, const at::Tensor& all) {
-  const at::Tensor own = all[place_among(positions)];
-  run(positions, {.kind = Collective::all_gather,
-                  .input = data_of(own),
-                  .output = data_of(all),
-                  .count = elements_of(own),
-                  .type = element_type(all)});
+at::Tensor StreamTensorGroup::gathered(const at::Tensor& x, const LocalMove& move) {
+  std::vector<std::int64_t> sizes = x.sizes().vec();
+  sizes.insert(sizes.begin(), std::ssize(move.group));
+  const at::Tensor all = at::empty(sizes, x.options().requires_grad(false));
+  const at::Tensor own = all[place_among(move.group)];
+  own.copy_(x.detach());
+  run(move.group, {.kind = Collective::all_gather,
+                   .input = data_of(own),
+                   .output = data_of(all),
+                   .count = elements_of(own),
+                   .type = element_type(all)});
+  return all.movedim(0, move.dimension).flatten(move.dimension, move.dimension + 1);
 }
 
-void StreamTensorGroup::scatter_sum(const std::vector<int>& positions, const at::Tensor& parts, const at::Tensor& sum) {
-  run(positions, {.kind = Collective::reduce_scatter,
-                  .input = data_of(parts),
-                  .output = data_of(sum),
-                  .count = elements_of(sum),
-                  .type = element_type(sum)});
+at::Tensor StreamTensorGroup::summed_part(const at::Tensor& x, const LocalMove& move) {
+  const ScatteredParts scattered(x, move);
+  const at::Tensor parts = scattered.all();
+  const at::Tensor sum = at::empty(parts.sizes().slice(1), parts.options());
+  run(move.group, {.kind = Collective::reduce_scatter,
+                   .input = data_of(parts),
+                   .output = data_of(sum),
+                   .count = elements_of(sum),
+                   .type = element_type(sum)});
+  return scattered.as_given(sum);
 }
 
 at::Tensor StreamTensorGroup::joined_rows(const at::Tensor& rows, const std::vector<int>& positions) {

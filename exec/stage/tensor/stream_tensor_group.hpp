@@ -19,8 +19,8 @@ class StreamTensorGroup final : public TensorGroup {
 
  private:
   void sum_over(const std::vector<int>& positions, const at::Tensor& x) override;
-  void gather_parts(const std::vector<int>& positions, const at::Tensor& all) override;
-  void scatter_sum(const std::vector<int>& positions, const at::Tensor& parts, const at::Tensor& sum) override;
+  [[nodiscard]] at::Tensor gathered(const at::Tensor& x, const LocalMove& move) override;
+  [[nodiscard]] at::Tensor summed_part(const at::Tensor& x, const LocalMove& move) override;
   // An all-reduce of the maxima, and one of the sums and the targets: together the bytes of one of all three.
   [[nodiscard]] at::Tensor joined_rows(const at::Tensor& rows, const std::vector<int>& positions) override;
 

@@ -7,6 +7,7 @@
 #include "common/base/error.hpp"
 #include "common/program/decomposed.hpp"
 #include "exec/host/pauses.hpp"
+#include "exec/stage/tensor/scattered_parts.hpp"
 #include "exec/transport/collectives/pieces.hpp"
 
 namespace plumb::exec {
@@ -85,17 +86,6 @@ void TensorGroup::sum_over(const std::vector<int>& positions, const at::Tensor& 
   collectives_->all_reduce(ranks_at(positions), bytes_of(x), element_type(x), deadline());
 }
 
-void TensorGroup::gather_parts(const std::vector<int>& positions, const at::Tensor& all) {
-  const Waits waits(*collectives_);
-  collectives_->all_gather(ranks_at(positions), parts_of(all), deadline());
-}
-
-void TensorGroup::scatter_sum(const std::vector<int>& positions, const at::Tensor& parts, const at::Tensor& sum) {
-  const Waits waits(*collectives_);
-  collectives_->reduce_scatter(ranks_at(positions), const_parts(parts_of(parts)), bytes_of(sum), element_type(sum),
-                               deadline());
-}
-
 void TensorGroup::sum_in_place(const at::Tensor& x, const std::vector<int>& positions) {
   if (!x.is_contiguous()) throw RunError("tensor group", "sums contiguous values in place");
   sum_over(positions, x);
@@ -124,32 +114,43 @@ at::Tensor TensorGroup::summed(const at::Tensor& x, const LocalMove& move) {
   return sum;
 }
 
+// Each part goes where it belongs as it comes: two of all of them would be there otherwise.
 at::Tensor TensorGroup::gathered(const at::Tensor& x, const LocalMove& move) {
-  std::vector<std::int64_t> sizes = x.sizes().vec();
-  sizes.insert(sizes.begin(), std::ssize(move.group));
-  const at::Tensor all = at::empty(sizes, x.options().requires_grad(false));
-  all[place_among(move.group)].copy_(x.detach());
-  gather_parts(move.group, all);
-  return all.movedim(0, move.dimension).flatten(move.dimension, move.dimension + 1);
+  const Waits waits(*collectives_);
+  const at::Tensor own = x.detach().contiguous();
+  const std::int64_t ranks = std::ssize(move.group);
+  const std::int64_t size = own.size(move.dimension);
+  std::vector<std::int64_t> sizes = own.sizes().vec();
+  sizes[static_cast<std::size_t>(move.dimension)] *= ranks;
+  at::Tensor all = at::empty(sizes, own.options().requires_grad(false));
+  const auto put = [&](std::int64_t whose, const at::Tensor& part) {
+    all.narrow(move.dimension, whose * size, size).copy_(part);
+  };
+  const std::int64_t place = place_among(move.group);
+  GatherInPieces gather(collectives_->transport(), ranks_at(move.group), bytes_of(own));
+  put(place, own);
+  for (std::int64_t distance = 1; distance < ranks; ++distance) {
+    const Payload come = gather.next(deadline());
+    put((place + ranks - distance) % ranks, at::from_blob(come.data, own.sizes(), own.options().requires_grad(false)));
+  }
+  return all;
 }
 
-// Of a matrix whose columns are scattered its transpose is: as one it may have been made.
+// Each part leaves as a copy of its own: all of them would be there twice otherwise.
 at::Tensor TensorGroup::summed_part(const at::Tensor& x, const LocalMove& move) {
-  const bool by_columns = x.dim() == 2 && move.dimension == 1;
-  const at::Tensor own = by_columns ? x.detach().t() : x.detach();
-  std::vector<std::int64_t> sizes = own.sizes().vec();
-  const std::size_t dimension = by_columns ? 0 : static_cast<std::size_t>(move.dimension);
+  const Waits waits(*collectives_);
+  const ScatteredParts parts(x, move);
+  const std::int64_t place = place_among(move.group);
+  const at::Tensor own = parts.part(place).clone(at::MemoryFormat::Contiguous);
+  ScatterInPieces scatter(collectives_->transport(), ranks_at(move.group), own.nbytes());
   const std::int64_t ranks = std::ssize(move.group);
-  if (sizes.at(dimension) % ranks != 0) {
-    throw RunError("tensor group", "its ranks do not divide what is scattered: the " + describe(*move.move));
+  for (std::int64_t distance = 1; distance < ranks; ++distance) {
+    const std::int64_t whose = (place + distance) % ranks;
+    const at::Tensor part = parts.part(whose).contiguous();
+    scatter.give(static_cast<std::size_t>(whose), bytes_of(part));
   }
-  sizes[dimension] /= ranks;
-  const auto place = static_cast<std::int64_t>(dimension);
-  sizes.insert(sizes.begin() + place, ranks);
-  const at::Tensor parts = own.reshape(sizes).movedim(place, 0).contiguous();
-  const at::Tensor sum = at::empty(parts.sizes().slice(1), parts.options());
-  scatter_sum(move.group, parts, sum);
-  return by_columns ? sum.t() : sum;
+  scatter.finish(bytes_of(own), bytes_of(own), element_type(own), deadline());
+  return parts.as_given(own);
 }
 
 std::vector<std::int64_t> TensorGroup::begin_pieces(const LocalMove& move, Collective executed) {

@@ -86,11 +86,8 @@ class TensorGroup : public torch::CustomClassHolder {
   [[nodiscard]] virtual at::Tensor gathered(const at::Tensor& x, const LocalMove& move);
   [[nodiscard]] virtual at::Tensor summed_part(const at::Tensor& x, const LocalMove& move);
   [[nodiscard]] virtual at::Tensor joined_rows(const at::Tensor& rows, const std::vector<int>& positions);
-  // And for these three, among some: contiguous x, in place; all [ranks, …] from the own part in it; `parts` [ranks, …]
-  // summed into this rank's `sum`.
+  // Contiguous x, in place.
   virtual void sum_over(const std::vector<int>& positions, const at::Tensor& x);
-  virtual void gather_parts(const std::vector<int>& positions, const at::Tensor& all);
-  virtual void scatter_sum(const std::vector<int>& positions, const at::Tensor& parts, const at::Tensor& sum);
 
   // Whose pieces a move's are, in the order of its program.
   [[nodiscard]] std::vector<std::int64_t> begin_pieces(const LocalMove& move, Collective executed);
