@@ -7,13 +7,16 @@ namespace plumb::exec {
 namespace {
 
 constexpr auto part_of_sleep = std::chrono::milliseconds(50);
+constexpr auto part_beside_work = std::chrono::microseconds(200);
 
 }  // namespace
 
-void sleep_until(Clock::time_point end, Transport* run) {
-  while (run != nullptr && end - Clock::now() > part_of_sleep) {
-    std::this_thread::sleep_for(part_of_sleep);
-    run->poll();
+void sleep_until(Clock::time_point end, Transport* run, const std::function<void()>& meanwhile) {
+  const Clock::duration part = meanwhile ? Clock::duration(part_beside_work) : Clock::duration(part_of_sleep);
+  while ((run != nullptr || meanwhile) && end - Clock::now() > part) {
+    std::this_thread::sleep_for(part);
+    if (run != nullptr) run->poll();
+    if (meanwhile) meanwhile();
   }
   std::this_thread::sleep_until(end);
 }

@@ -70,6 +70,7 @@ class RankRun {
     if (lowered.vocabulary_barriers > 0) {
       exchanges_.emplace(plan, lowered, transport_, stage,
                          options.memory.allocate ? options.memory.allocate : PartExchanges::Allocate(plain_memory));
+      exchanges_->beside_waits([this] { sums_.progress(); });
     }
     if (evicts(lowered)) evictions_.emplace(lowered, transport_, stage, moved_);
     if (evictions_ && asynchronous_) evictions_->on_device(device_.compute(), moments_);
@@ -106,7 +107,9 @@ class RankRun {
     traffic_.begin_step();
     mark(Clock::now(), waiting_time_);
     for (const auto& stage : stages_.all()) {
-      if (stage) stage->begin_step(number);
+      if (!stage) continue;
+      stage->begin_step(number);
+      if (exchanges_) stage->meanwhile([this] { exchanges_->progress(); });
     }
     if (options_.memory.reset_peak) options_.memory.reset_peak(world_rank_);
     if (asynchronous_) {
@@ -141,8 +144,11 @@ class RankRun {
     values_.require_none();
     if (evictions_) evictions_->end_step();
     if (exchanges_) exchanges_->end_step();
-    for (const auto& stage : stages_.all())
-      if (stage) stage->end_step();
+    for (const auto& stage : stages_.all()) {
+      if (!stage) continue;
+      stage->end_step();
+      stage->meanwhile({});
+    }
     step_.loss = stages_.loss();
     if (options_.memory.peak) step_.peak_bytes = options_.memory.peak(world_rank_);
   }

@@ -111,7 +111,7 @@ void PartExchanges::progress() {
 void PartExchanges::progress_until_message(int peer, Channel channel, Clock::time_point deadline) {
   while (!transport_.has_message(peer, channel) && !has_passed(deadline)) {
     progress();
-    std::this_thread::sleep_for(poll);
+    go_on();
   }
 }
 
@@ -122,8 +122,13 @@ void PartExchanges::finish(Clock::time_point deadline) {
 void PartExchanges::wait_for(const std::function<bool()>& done, Clock::time_point deadline) {
   for (progress(); !done(); progress()) {
     if (has_passed(deadline)) fail_waiting(deadline);
-    std::this_thread::sleep_for(poll);
+    go_on();
   }
+}
+
+void PartExchanges::go_on() const {
+  if (beside_waits_) beside_waits_();
+  std::this_thread::sleep_for(poll);
 }
 
 // The transport knows of whom nothing has come.

@@ -37,6 +37,9 @@ class PartExchanges {
   // say how large messages are, must outlive this.
   PartExchanges(const Plan& plan, const Schedule& lowered, Transport& transport, StageOf stage_of, Allocate allocate);
 
+  // What the rank goes on with while it waits here, often and without waiting. Throws through here what it throws.
+  void beside_waits(std::function<void()> work) { beside_waits_ = std::move(work); }
+
   // `events` are those of the step, in the order of the rank's list; they stay where they are.
   void begin_step(std::vector<Event>& events);
   // Throws RunError for what nobody has taken.
@@ -86,6 +89,8 @@ class PartExchanges {
   [[nodiscard]] bool is_under_way(const Action& exchange) const;
 
   void advance(Line& line);
+  // Between two looks at what has come.
+  void go_on() const;
   [[nodiscard]] bool gives(const Action& exchange) const;
   [[nodiscard]] bool may_begin(const Exchange& exchange) const;
   void begin(Exchange& exchange, const Line& line);
@@ -102,6 +107,7 @@ class PartExchanges {
   Transport& transport_;
   StageOf stage_of_;
   Allocate allocate_;
+  std::function<void()> beside_waits_ = {};
   ElementType precision_;
   std::size_t hidden_bytes_;
   int rank_;
