@@ -46,7 +46,8 @@ struct TorchStageSettings {
   TensorGroupPtr group = {};  // the ranks that share out each block; null: this one has all of it
   std::shared_ptr<const PretrainedWeights> weights = {};  // to begin with; null: drawn from the seed
   VocabularyPart part = {};                               // of a stage that is a part of a divided vocabulary
-  bool has_table_of_embedding = false;                    // a head's part reads its rank's part of a tied table
+  bool has_table_of_embedding = false;                    // a head's part reads its rank's part of a tied table:
+  WeightPtr table = {};                                   // that of the embedding's part
 };
 
 [[nodiscard]] Numerics numerics_of(ElementType precision, c10::Device device = at::kCPU);

@@ -25,7 +25,8 @@ TorchStage::TorchStage(TorchStageSettings settings, std::shared_ptr<const Corpus
   for (int block = settings_.blocks.first; block < settings_.blocks.last; ++block) {
     blocks_.push_back(std::make_unique<Block>(
         settings_.model, block, settings_.training, settings_.numerics,
-        BlockSources{.group = settings_.group, .weights = settings_.weights, .part = settings_.part}));
+        BlockSources{
+            .group = settings_.group, .weights = settings_.weights, .part = settings_.part, .table = settings_.table}));
     add_weights_of_last_block();
   }
   trained_ = trained(weights_);
@@ -45,7 +46,7 @@ void TorchStage::add_weights_of_last_block() {
       tied_head_ = weight;
       if (tied_embedding_) continue;  // one table, two gradients
     }
-    if (settings_.has_table_of_embedding && weight->name == "embedding.weight") {  // the copy goes
+    if (settings_.has_table_of_embedding && weight->name == "embedding.weight") {  // the part that has made it has it
       weight->value.reset();
       weight->gradient.reset();
       continue;

@@ -121,10 +121,11 @@ Cut cut_of(const LocalShapes& local) {
 }
 
 // Of a file each rank reads its own part. Adapters are drawn: a checkpoint has none.
-GivenValues given_of(const LocalShapes& local, const std::shared_ptr<const PretrainedWeights>& weights) {
-  if (!weights) return {};
-  return [local, weights](const Parameter& parameter) -> at::Tensor {
-    if (is_adapter(parameter.name)) return {};
+GivenValues given_of(const LocalShapes& local, const BlockSources& sources) {
+  if (!sources.weights && !sources.table) return {};
+  return [local, weights = sources.weights, table = sources.table](const Parameter& parameter) -> at::Tensor {
+    if (table && parameter.name == table->name) return table->value;
+    if (!weights || is_adapter(parameter.name)) return {};
     at::Tensor part = at::empty(local.shape(parameter), at::kFloat);
     weights->read(parameter, local.owned(parameter),
                   {part.mutable_data_ptr<float>(), static_cast<std::size_t>(part.numel())});
@@ -149,7 +150,7 @@ Block::Block(const Model& model, int block, const Training& training, const Nume
     : divided_(divided_block(model, block, training, sources.group)),
       part_(sources.part),
       store_(with_adapters(block_parameters(model, block), training.lora), training.seed, numerics,
-             cut_of({divided_.get(), part_}), given_of({divided_.get(), part_}, sources.weights)),
+             cut_of({divided_.get(), part_}), given_of({divided_.get(), part_}, sources)),
       module_(make_module(model, block, training, store_, numerics, divided_.get(), part_)),
       has_input_gradient_(gradient_goes_below(model, training.lora, static_cast<std::size_t>(block)) ||
                           (block == 0 && model.part == ModelPart::without_vocabulary)),

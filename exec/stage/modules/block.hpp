@@ -24,6 +24,7 @@ struct BlockSources {
   TensorGroupPtr group = {};                              // null: the block is whole
   std::shared_ptr<const PretrainedWeights> weights = {};  // to begin with; null: drawn from the seed
   VocabularyPart part = {};                               // of an embedding or a head that is a part of the vocabulary
+  WeightPtr table = {};                                   // the part's of a tied table, which another block has made
 };
 
 // Every block is an autograd graph of its own, so that a stage is exactly the sequence of its blocks: the same bits and

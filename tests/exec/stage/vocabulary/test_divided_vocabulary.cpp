@@ -144,3 +144,20 @@ TEST_CASE("the parts of a vocabulary have all rows between them, each once") {
   }
   CHECK_THROWS_AS(shape_of_part(table, {0, 5}), RunError);
 }
+
+// A whole table, of which a rank has a quarter, is there while it is drawn. Behind that the rank has the embedding's
+// part with its gradient: were the head's drawn again, a whole one beside them would be the most that is ever there.
+TEST_CASE("a tied table is drawn once for both parts of a rank") {
+  Model model = test::gpt2(layers, true);
+  model.vocabulary = 16384;
+  const Plan plan = test::training_plan(wanted(model, "1f1b", 4, 1));
+  const Bytes whole_table{model.vocabulary * model.hidden * 4};
+  const int rank = 1;
+  count_memory_as(rank);
+  reset_peak(rank);
+  const auto stages = make_stages(plan, rank, {});
+  const Bytes beside = peak_bytes(rank) - held_bytes(rank);
+  CAPTURE(whole_table.value, peak_bytes(rank).value, held_bytes(rank).value);
+  CHECK(held_bytes(rank) > whole_table / 2);
+  CHECK(beside < whole_table * 3 / 4);
+}
