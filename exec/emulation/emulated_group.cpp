@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/base/error.hpp"
+#include "common/graph/unfolded_parts.hpp"
 #include "common/placement/mesh.hpp"
 #include "exec/emulation/polled_sleep.hpp"
 #include "exec/host/pauses.hpp"
@@ -13,16 +13,18 @@ namespace plumb::exec {
 EmulatedGroup::EmulatedGroup(Transport& world, RanksOver ranks, Seconds patience)
     : world_(world), ranks_(std::move(ranks)), patience_(patience) {}
 
-EmulatedGroup::Ring EmulatedGroup::ring(Axes over) const {
+const EmulatedGroup::Ring& EmulatedGroup::ring(Axes over) {
+  const auto [found, is_new] = rings_.try_emplace(over.bits);
+  if (!is_new) return found->second;
   const std::vector<int> group = ranks_(over);
   const PlaceInGroup place(group, world_.rank());
-  return {.before = group[place.before(1)], .after = group[place.after(1)], .size = group.size()};
+  return found->second = {.before = group[place.before(1)], .after = group[place.after(1)], .size = group.size()};
 }
 
 void EmulatedGroup::expect_all(std::span<const ActionPart> parts, const CollectiveTable& table) {
   for (const ActionPart& part : parts) {
     if (part.collective < 0) continue;
-    const Ring of = ring(table.over(part.collective));
+    const Ring& of = ring(table.over(part.collective));
     world_.expect(of.before, Channel::collective, 0, part.beside ? 1 : static_cast<int>(of.size) - 1);
   }
 }
@@ -52,7 +54,7 @@ void EmulatedGroup::run(std::span<const ActionPart> parts, const CollectiveTable
       end = computed;
       continue;
     }
-    const Ring of = ring(table.over(part.collective));
+    const Ring& of = ring(table.over(part.collective));
     if (part.beside) {
       send(of);
       sleep_until(computed, &world_);
@@ -80,20 +82,7 @@ EmulatedGroup::RanksOver ranks_over_axes(const Layout& layout, int rank) {
 }
 
 const std::vector<ActionPart>& EmulatedParts::of(int stage, ActionKind kind) const {
-  const StageParts& parts = details.stages.at(static_cast<std::size_t>(stage));
-  switch (kind) {
-    case ActionKind::forward:
-    case ActionKind::recompute:
-      return parts.forward;
-    case ActionKind::input_gradient:
-      return parts.input_gradient;
-    case ActionKind::weight_gradient:
-      return parts.weight_gradient;
-    case ActionKind::backward:
-      return parts.backward;
-    default:
-      throw RunError("emulation", "an action that computes nothing has no parts");
-  }
+  return parts_of(details.stages.at(static_cast<std::size_t>(stage)), kind);
 }
 
 }  // namespace plumb::exec

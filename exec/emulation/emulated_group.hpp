@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <span>
 #include <vector>
 
@@ -36,7 +37,7 @@ class EmulatedGroup {
     int after = 0;
     std::size_t size = 1;
   };
-  [[nodiscard]] Ring ring(Axes over) const;
+  [[nodiscard]] const Ring& ring(Axes over);
   // Of an action at once: what is granted before it is sent leaves at once.
   void expect_all(std::span<const ActionPart> parts, const CollectiveTable& table);
   // To the next rank, and what the one before has sent: when it had come.
@@ -48,6 +49,7 @@ class EmulatedGroup {
   Transport& world_;
   RanksOver ranks_;
   Seconds patience_;
+  std::map<std::uint16_t, Ring> rings_ = {};  // by the bits of their axes, once they were needed
 };
 // Of a rank of a plan's layout.
 [[nodiscard]] EmulatedGroup::RanksOver ranks_over_axes(const Layout& layout, int rank);

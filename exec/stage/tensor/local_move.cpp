@@ -55,7 +55,8 @@ int dimension_of_value(const Shape& whole, Dim dim) {
 
 LocalMove local_move(const PlacedBlock& block, const PlacedMove* move, int position) {
   if (move == nullptr) return {};
-  LocalMove made{.move = move, .group = group(block.mesh, position, move->move.over)};
+  LocalMove made{
+      .move = move, .group = group(block.mesh, position, move->move.over), .place = move - block.moves.data()};
   if (*move->move.collective == Collective::all_reduce) return made;
   const PlacedSite& site = site_of(block, move->site);
   const NamedShape* const weight = find_weight(site, move->tensor);

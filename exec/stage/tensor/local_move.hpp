@@ -1,6 +1,7 @@
 // A move of a placed block as one rank makes it: with which ranks, and along which dimension of the tensor's memory.
 #pragma once
 
+#include <cstddef>
 #include <vector>
 
 #include "common/placement/placed_block.hpp"
@@ -11,6 +12,7 @@ struct LocalMove {
   const PlacedMove* move = nullptr;  // null: nothing moves
   std::vector<int> group = {};       // positions in the tensor group, ascending: in the order of their parts
   int dimension = 0;                 // of what is gathered or scattered
+  std::ptrdiff_t place = 0;          // among the block's moves, in the order of its program
 
   explicit operator bool() const { return move != nullptr; }
 };

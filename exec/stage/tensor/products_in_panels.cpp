@@ -12,7 +12,7 @@ namespace {
 // In the order in which F gathers their matrices; I and W go against it.
 struct PanelProducts final : torch::CustomClassHolder {
   explicit PanelProducts(std::vector<PanelProduct> of) : products(std::move(of)) {
-    std::ranges::sort(products, std::less<>(), [](const PanelProduct& each) { return each.weight->forward.move; });
+    std::ranges::sort(products, std::less<>(), [](const PanelProduct& each) { return each.weight->forward.place; });
   }
   std::vector<PanelProduct> products;
 };
