@@ -41,6 +41,19 @@ SessionLogs emulate(const PreparedPlan& prepared) {
   return test::train_session(kind, {prepared}, options);
 }
 
+// The fastest step, to which a busy machine has added least: of up to three runs, of which this is the first.
+Seconds fastest_step(const PreparedPlan& prepared, const Timeline& measured, Seconds enough) {
+  Seconds least = measured.steps.front().duration;
+  const auto look_at = [&](const Timeline& timeline) {
+    for (const StepTimeline& step : timeline.steps) least = std::min(least, step.duration);
+  };
+  look_at(measured);
+  for (int more = 0; more < 2 && least >= enough; ++more) {
+    look_at(merge_logs(prepared.plan, prepared.lowered, emulate(prepared).ranks.front(), "test"));
+  }
+  return least;
+}
+
 }  // namespace
 
 TEST_CASE("emulated steps take no less than the predicted time, with sums of gradients that are hidden in part") {
@@ -56,11 +69,20 @@ TEST_CASE("emulated steps take no less than the predicted time, with sums of gra
   const Timeline predicted = predict_by_path(plan);
   // Times are cut to nanoseconds, gradients to whole values.
   CHECK(median_step(measured).duration >= predicted.steps.front().duration * 0.999);
+  if (reduces_in_actions(plan.layout)) {  // whose times have them: less than if they followed what hides them
+    Plan behind = plan;
+    behind.software.data_overlap = false;
+    behind.costs = predicted_costs(behind);
+    const Seconds one_after_the_other = predict_by_path(behind).steps.front().duration;
+    CAPTURE(predicted.steps.front().duration.value, one_after_the_other.value);
+    REQUIRE(predicted.steps.front().duration * 1.2 < one_after_the_other);
+    CHECK(fastest_step(prepared, measured, one_after_the_other) < one_after_the_other);
+    return;
+  }
   for (const Timeline& timeline : {predicted, measured}) {
     const CommunicationTimes times = communication_times(timeline, median_step(timeline));
     const CommunicationTime& sums = times[static_cast<std::size_t>(CommunicationUse::gradients)];
     CAPTURE(timeline.producer, sums.hidden.value, sums.on_its_way.value);
-    if (reduces_in_actions(plan.layout)) continue;
     CHECK(sums.hidden > Seconds{});
     CHECK(sums.hidden < sums.on_its_way);
   }
@@ -79,8 +101,9 @@ TEST_CASE("emulated steps of an asynchronous tensor group take no less than the 
   plan.layout.tensor.asynchronous = true;
   Machine& machine = plan.cluster.machine;
   machine.cores = 4 * pipeline;
-  for (auto* rate : {&machine.device.peak.value.value, &machine.device.memory_bandwidth.value.value}) *rate /= 150;
-  machine.collective_bandwidth.value = {1e6};
+  machine.device.peak.value.value /= 24000;
+  machine.device.memory_bandwidth.value.value /= 600;
+  machine.collective_bandwidth.value = {250e3};
   machine.collective_latency.value = {20e-6};
   machine.collective_latency_per_rank.value = {};
   plan.costs = predicted_costs(plan);
@@ -88,4 +111,12 @@ TEST_CASE("emulated steps of an asynchronous tensor group take no less than the 
   const Timeline measured = merge_logs(plan, prepared.lowered, emulate(prepared).ranks.front(), "test");
   const Timeline predicted = predict_by_path(plan);
   CHECK(median_step(measured).duration >= predicted.steps.front().duration * 0.999);
+  // And less than with collectives whole, in front of their products or behind them.
+  Plan whole = plan;
+  whole.layout.tensor.asynchronous = false;
+  whole.costs = predicted_costs(whole);
+  const Seconds one_after_the_other = predict_by_path(whole).steps.front().duration;
+  CAPTURE(predicted.steps.front().duration.value, one_after_the_other.value);
+  REQUIRE(predicted.steps.front().duration * 1.2 < one_after_the_other);
+  CHECK(fastest_step(prepared, measured, one_after_the_other) < one_after_the_other);
 }

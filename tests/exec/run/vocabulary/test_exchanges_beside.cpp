@@ -20,9 +20,9 @@ using namespace plumb::exec;
 
 namespace {
 
-Plan two_ranks(int data) {
+Plan two_ranks(int data, int barriers = 1) {
   return test::training_plan(
-      {.model = test::llama(2), .ranks = 2, .microbatches = 4, .data = data, .vocabulary_barriers = 1});
+      {.model = test::llama(2), .ranks = 2, .microbatches = 4, .data = data, .vocabulary_barriers = barriers});
 }
 
 using Stages = std::vector<std::unique_ptr<Stage>>;
@@ -40,6 +40,26 @@ std::vector<RankLog> run_emulated(const Plan& plan, const Change& change) {
 }
 
 }  // namespace
+
+// Hidden states, or three fp32 numbers a token; with one barrier a part's summand is made of the statistics.
+TEST_CASE("stages that only wait exchange as many bytes as those that compute") {
+  for (const int barriers : {1, 2}) {
+    const Plan plan = two_ranks(1, barriers);
+    const Bytes statistics{12 * plan.training.microbatch * plan.training.sequence};
+    REQUIRE(statistics != plan.costs.boundary_bytes);
+    int sums = 0;
+    for (const RankLog& log : run_emulated(plan, [](int, Stages&) {})) {
+      for (const Event& event : log.steps.front().events) {
+        if (event.action.kind == ActionKind::all_reduce) CHECK(event.bytes == statistics);
+        if (event.action.kind == ActionKind::broadcast) CHECK(event.bytes == plan.costs.boundary_bytes);
+        if (event.action.kind != ActionKind::reduce) continue;
+        CHECK(event.bytes == plan.costs.boundary_bytes);
+        ++sums;
+      }
+    }
+    CHECK(sums == 2 * 2 * plan.schedule.microbatches);  // of two ranks, of the head and of the embedding
+  }
+}
 
 // The sum of the head's gradient follows the statistics at once, which come while both ranks work: when it has ended is
 // seen between actions alone, unless exchanges go on within them.

@@ -230,3 +230,73 @@ TEST_CASE("what does not come, is not made or not used is said by its name") {
   CHECK(values(last.input(last.of_head(ActionKind::forward, 0))) == std::vector<float>{1, 1});
   last.exchanges.end_step();
 }
+
+// Whoever comes late, all of its moments are those of its messages: of one clock, since the ranks are threads.
+TEST_CASE("what is exchanged begins when a rank has its own and ends when the last has come") {
+  const Plan plan = plan_of(2);
+  const Schedule lowered =
+      with_exchanges(lowered_schedule(plan), {{ActionKind::broadcast, true}, {ActionKind::all_reduce, true}}, 1);
+  Held hold;
+  std::atomic<double> broadcast_made = 0;
+  std::atomic<double> statistics_made = 0;
+  run_on_threads(make_local_transports(parts), [&](Transport& transport) {
+    Driver mine(plan, lowered, transport);
+    mine.events.reserve(100);
+    const int rank = transport.rank();
+    const auto now = [] { return seconds_of(Clock::now()).value; };
+    const auto late = [] { std::this_thread::sleep_for(std::chrono::milliseconds(20)); };
+    if (rank == parts - 1) {
+      late();
+      broadcast_made = now();
+      mine.exchanges.put({ActionKind::forward, parts - 1, 0}, numbers(7, 7));
+    }
+    mine.perform(mine.of_head(ActionKind::broadcast, 0));
+    hold(values(mine.input(mine.of_head(ActionKind::forward, 0))) == std::vector<float>{7, 7});
+    const double taken = now();
+    const Event& broadcast = mine.events[0];
+    hold(broadcast.start == broadcast.end);  // it takes no time of its own, neither here nor there
+    hold(broadcast.start.value >= broadcast_made && broadcast.end.value <= taken);
+    if (rank == 1) {
+      late();
+      statistics_made = now();
+    }
+    const double own = now();
+    mine.exchanges.put(mine.of_head(ActionKind::forward, 0), numbers(1, 0));
+    const double given = now();
+    mine.perform(mine.of_head(ActionKind::all_reduce, 0));
+    mine.exchanges.await(mine.of_head(ActionKind::backward, 0), in_seconds(20));
+    const Event& statistics = mine.events[1];
+    hold(statistics.start.value >= own && statistics.start.value <= given);
+    hold(statistics.end.value >= statistics_made && statistics.end.value <= now());
+    (void)mine.exchanges.take(mine.of_head(ActionKind::backward, 0));
+    mine.exchanges.end_step();
+  });
+  CHECK(hold.wrong == 0);
+}
+
+// Between threads a message is the sender's memory.
+TEST_CASE("what a rank has of a broadcast is its own to change") {
+  const Plan plan = plan_of(1);
+  const Schedule lowered = with_exchanges(lowered_schedule(plan), {{ActionKind::broadcast, true}}, 1);
+  Held hold;
+  std::atomic<int> changed = 0;
+  run_on_threads(make_local_transports(parts), [&](Transport& transport) {
+    Driver mine(plan, lowered, transport);
+    mine.events.reserve(100);
+    const bool is_root = transport.rank() == parts - 1;
+    if (is_root) mine.exchanges.put({ActionKind::forward, parts - 1, 0}, numbers(7, 8));
+    mine.perform(mine.of_head(ActionKind::broadcast, 0));
+    const Payload got = mine.input(mine.of_head(ActionKind::forward, 0));
+    const auto give_up = Clock::now() + std::chrono::seconds(20);
+    if (is_root) {
+      while (changed < parts - 1 && Clock::now() < give_up) std::this_thread::yield();
+      hold(values(got) == std::vector<float>{7, 8});
+    } else {
+      const Payload other = numbers(static_cast<float>(transport.rank()), 0);
+      std::memcpy(got.data, other.data, other.size);
+      ++changed;
+    }
+    mine.exchanges.end_step();
+  });
+  CHECK(hold.wrong == 0);
+}
