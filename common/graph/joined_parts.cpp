@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "common/base/error.hpp"
 #include "common/graph/exchange_steps.hpp"
@@ -51,41 +52,23 @@ std::vector<std::pair<NodeId, NodeId>> JoinedParts::edges(const ActionIndex& ind
                      to_string(action) + " is missing, which joins the parts of the vocabulary or is joined",
                      "lower the schedule first");
   };
-  // Of each part: what an action reads is joined before it, what it makes behind it; of the sums and broadcasts the
-  // other end is the stage beside the parts.
-  for (int part = stages(schedule_); part < all_stages(schedule_); ++part) {
-    for (int k = 0; k < schedule_.microbatches; ++k) {
-      const Action forward{ActionKind::forward, part, k};
-      const bool full = index.find(ActionKind::backward, part, k) != nowhere;
-      const Action gradient{full ? ActionKind::backward : ActionKind::input_gradient, part, k};
-      const int beside = neighbour_of_parts(schedule_, part);
-      const bool head = sort_of_stage(schedule_, part) == StageSort::head;
-      const Action source{head ? ActionKind::forward : ActionKind::backward, beside, k};
-      const Action target{head ? ActionKind::backward : ActionKind::forward, beside, k};
-      for (const Action& action : {forward, gradient}) {
-        for (const Action& joined : joined_before(schedule_, action)) {
-          edges.emplace_back(node_of(joined), node_of(action));
-          edges.emplace_back(node_of(source), node_of(joined));
-        }
-        for (const Action& joined : joined_behind(schedule_, action)) {
-          edges.emplace_back(node_of(action), node_of(joined));
-          if (joined.kind == ActionKind::reduce) edges.emplace_back(node_of(joined), node_of(target));
-          if (joined.kind != ActionKind::all_reduce) continue;
-          edges.emplace_back(node_of(joined), node_of(full ? gradient : Action{ActionKind::weight_gradient, part, k}));
-        }
-      }
-    }
-  }
-  // One stream has all broadcasts and another one all sums, which wait for every rank's turn.
   for (std::size_t rank = 0; rank < schedule_.actions.size(); ++rank) {
+    // One stream has all broadcasts and another one all sums, which wait for every rank's turn.
     std::array<NodeId, 2> last{no_node, no_node};
     auto position = static_cast<std::size_t>(index.first_of_rank[rank]);
     for (const Action& action : schedule_.actions[rank]) {
       const NodeId node = node_at[position++];
-      if (!joins_parts(action.kind)) continue;
-      NodeId& before = last.at(action.kind == ActionKind::broadcast ? 0 : 1);
-      if (before != no_node) edges.emplace_back(before, node);
-      before = node;
+      if (joins_parts(action.kind)) {
+        NodeId& before = last.at(action.kind == ActionKind::broadcast ? 0 : 1);
+        if (before != no_node) edges.emplace_back(before, node);
+        before = node;
+        continue;
+      }
+      const std::optional<Action> joined = joined_for(schedule_, action);
+      if (!joined) continue;
+      edges.emplace_back(node_of(*joined), node);
+      if (is_part(schedule_, action.stage) && rank != 0) continue;  // once is enough
+      for (const Action& maker : makers_of(schedule_, *joined)) edges.emplace_back(node_of(maker), node_of(*joined));
     }
   }
   // Each once, of however many ranks.

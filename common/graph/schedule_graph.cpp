@@ -42,12 +42,11 @@ class GraphBuilder {
                              .layers = joins_parts_to_steps ? stages(schedule_) : 0});
     add_edges();
     if (!settle_exchanges()) {
-      throw InputError("schedule", describe_cycle(graph_),
+      throw InputError("schedule " + schedule_.name, describe_cycle(graph_),
                        is_synchronous() ? "software: {exchange: asynchronous}, another schedule, or microbatches in "
                                           "multiples of the " +
                                               std::to_string(schedule_.ranks) + " ranks"
-                                        : "a rank's list must not use what is made only behind it: plumb schedule "
-                                          "check FILE says more of a schedule from a file");
+                                        : "a rank's list must not use what is made only behind it");
     }
     return std::move(graph_);
   }

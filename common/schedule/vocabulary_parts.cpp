@@ -32,33 +32,49 @@ std::vector<Action> joined_before(const Schedule& schedule, const Action& action
   return {{ActionKind::broadcast, action.stage, action.microbatch}};
 }
 
-std::vector<Action> needed_through_parts(const Schedule& schedule, const Action& action) {
-  if (schedule.vocabulary_barriers == 0) return {};
+std::optional<Action> joined_for(const Schedule& schedule, const Action& action) {
+  if (schedule.vocabulary_barriers == 0 || !is_compute(action.kind)) return std::nullopt;
+  const bool forward = action.kind == ActionKind::forward;
   const bool gradient = makes_input_gradient(action.kind);
-  const auto of_parts = [&](ActionKind kind, int (*part)(const Schedule&, int)) {
-    std::vector<Action> all;
-    for (int rank = 0; rank < schedule.ranks; ++rank) all.push_back({kind, part(schedule, rank), action.microbatch});
-    return all;
+  const auto of_first = [&](ActionKind kind, int (*part)(const Schedule&, int)) {
+    return Action{kind, part(schedule, 0), action.microbatch};
   };
   switch (sort_of_stage(schedule, action.stage)) {
     case StageSort::layers:
-      if (action.kind == ActionKind::forward && action.stage == 0) {
-        return of_parts(ActionKind::forward, embedding_part);
-      }
-      if (gradient && action.stage + 1 == stages(schedule)) return of_parts(ActionKind::backward, head_part);
-      return {};
+      if (forward && action.stage == 0) return of_first(ActionKind::reduce, embedding_part);
+      if (gradient && action.stage + 1 == stages(schedule)) return of_first(ActionKind::reduce, head_part);
+      return std::nullopt;
     case StageSort::head:
-      if (action.kind == ActionKind::forward) {
-        return {{ActionKind::forward, stages(schedule) - 1, action.microbatch}};
+      if (forward) return of_first(ActionKind::broadcast, head_part);
+      // T; with one barrier I needs no other part.
+      if (action.kind != (schedule.vocabulary_barriers == 2 ? ActionKind::backward : ActionKind::weight_gradient)) {
+        return std::nullopt;
       }
-      // With one barrier I needs no other part, and W all of their I.
-      if (action.kind == ActionKind::weight_gradient) return of_parts(ActionKind::backward, head_part);
-      return action.kind == ActionKind::backward ? of_parts(ActionKind::forward, head_part) : std::vector<Action>{};
+      return of_first(ActionKind::all_reduce, head_part);
     case StageSort::embedding:
-      if (!gradient) return {};
-      return {{ActionKind::backward, 0, action.microbatch}};
+      return gradient ? std::optional(of_first(ActionKind::broadcast, embedding_part)) : std::nullopt;
   }
-  return {};
+  return std::nullopt;
+}
+
+std::vector<Action> makers_of(const Schedule& schedule, const Action& joined) {
+  const bool head = sort_of_stage(schedule, joined.stage) == StageSort::head;
+  if (joined.kind == ActionKind::broadcast) {
+    return {{head ? ActionKind::forward : ActionKind::backward, neighbour_of_parts(schedule, joined.stage),
+             joined.microbatch}};
+  }
+  const bool of_forward = !head || (joined.kind == ActionKind::all_reduce && schedule.vocabulary_barriers == 2);
+  std::vector<Action> makers;
+  for (int rank = 0; rank < schedule.ranks; ++rank) {
+    makers.push_back({of_forward ? ActionKind::forward : ActionKind::backward, part_on(schedule, joined.stage, rank),
+                      joined.microbatch});
+  }
+  return makers;
+}
+
+std::vector<Action> needed_through_parts(const Schedule& schedule, const Action& action) {
+  const std::optional<Action> joined = joined_for(schedule, action);
+  return joined ? makers_of(schedule, *joined) : std::vector<Action>{};
 }
 
 void require_parts(const Schedule& schedule) {

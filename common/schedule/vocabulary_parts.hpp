@@ -9,6 +9,9 @@
 // REDUCE adds them up for the first stage; BCAST gives the gradient of that back, and B adds it to the part's rows.
 #pragma once
 
+#include <optional>
+#include <vector>
+
 #include "common/schedule/schedule.hpp"
 
 namespace plumb {
@@ -56,8 +59,11 @@ enum class StageSort : std::uint8_t { layers, head, embedding };
 [[nodiscard]] std::vector<Action> joined_behind(const Schedule& schedule, const Action& action);
 [[nodiscard]] std::vector<Action> joined_before(const Schedule& schedule, const Action& action);
 
-// The computing that an action needs of other ranks through what joins the parts; B stands for whatever makes the
-// gradient of a stage's input, B or I. Nothing where there are no parts.
+// What joins the parts that an action cannot begin before, by the name of the first rank's part; none: nothing does.
+[[nodiscard]] std::optional<Action> joined_for(const Schedule& schedule, const Action& action);
+// The computing that it joins or passes on; B stands for whatever makes the gradient of a stage's input, B or I.
+[[nodiscard]] std::vector<Action> makers_of(const Schedule& schedule, const Action& joined);
+// The makers of what an action cannot begin before.
 [[nodiscard]] std::vector<Action> needed_through_parts(const Schedule& schedule, const Action& action);
 
 // Throws InputError unless the parts stand behind the other stages, one of each sort on each rank.

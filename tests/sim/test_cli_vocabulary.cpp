@@ -121,3 +121,27 @@ TEST_CASE("schedule check counts stages and parts, show refuses times of a head 
   }
   CHECK(run_plumb(folder, "schedule show " + divided + " --head-times 1,1,1").status == 0);
 }
+
+TEST_CASE("schedule check names ranks and actions of a vocabulary's sums in crossed orders, and others the file") {
+  const Folder folder;
+  Json file = Json::parse(
+      run_plumb(folder, "schedule export 1f1b --ranks 2 --microbatches 3 --vocabulary 2 --format json").out);
+  // The embedding's part of microbatch 2 behind the head's part of microbatch 0 on rank 1, before it on rank 0.
+  std::string list = file["schedule"]["actions"][1].get<std::string>();
+  list.erase(list.find("5F2 "), 4);
+  list.insert(list.find("3F0 ") + 4, "5F2 ");
+  file["schedule"]["actions"][1] = list;
+  const std::string crossed = folder.file("crossed.json", file.dump(1));
+  const auto checked = run_plumb(folder, "schedule check " + crossed);
+  CHECK(checked.status == 1);
+  CHECK_THAT(checked.out, ContainsSubstring("rank 1 joins 3ALLRED0 where rank 0 joins 4REDUCE2"));
+  refuses(run_plumb(folder, "schedule show " + crossed), {"crossed.json: rank 1 joins 3ALLRED0", "schedule check"});
+  const std::string scenario =
+      folder.file("scenario.yaml",
+                  "model: {vocabulary: 256, hidden: 64, heads: 4, ffn: 128, layers: \"full/dense*2\"}\n"
+                  "cluster: {machine: local-cpu, ranks: 2}\n"
+                  "training: {sequence: 32, global_batch: 3, microbatch: 1}\n"
+                  "layout: {pipeline: 2, vocabulary: {over: pipeline, barriers: 2}}\n"
+                  "schedule: {file: crossed.json}\nsplit: uniform\n");
+  refuses(run_plumb(folder, "simulate " + scenario), {"scenario.yaml:5:", "crossed.json", "rank 1 joins 3ALLRED0"});
+}

@@ -94,19 +94,6 @@ class MessageCheck {
   const MessageQueues queues_;
 };
 
-// What the parts of a vocabulary do together, by the names of the first rank's parts, in the order of a rank's list:
-// broadcasts, or all else.
-std::vector<Action> joined_in_order(const Schedule& schedule, std::size_t rank, bool broadcasts) {
-  std::vector<Action> joined;
-  for (Action action : schedule.actions[rank]) {
-    if (!joins_parts(action.kind) || !in_range(schedule, action)) continue;
-    if ((action.kind == ActionKind::broadcast) != broadcasts) continue;
-    action.stage = part_on(schedule, action.stage, 0);
-    joined.push_back(action);
-  }
-  return joined;
-}
-
 // All ranks take part in all of it, and one stream has the broadcasts, another one the sums: in one order each.
 void check_joined(ScheduleChecks& checks) {
   const Schedule& schedule = checks.schedule;
@@ -132,14 +119,27 @@ void check_joined(ScheduleChecks& checks) {
       const std::vector<Action> here = joined_in_order(schedule, rank, broadcasts);
       const auto [theirs, own] = std::ranges::mismatch(first, here);
       if (theirs == first.end() || own == here.end()) continue;  // what is missing is said above
-      checks.report(Kind::crossed_messages, {0, static_cast<int>(rank)}, {*theirs, *own},
+      Action own_name = *own;
+      own_name.stage = part_on(schedule, own->stage, static_cast<int>(rank));
+      checks.report(Kind::crossed_messages, {0, static_cast<int>(rank)}, {*theirs, own_name},
                     fmt::format("rank {} joins {} where rank 0 joins {}: all ranks must in one order", rank,
-                                to_string(*own), to_string(*theirs)));
+                                to_string(own_name), to_string(*theirs)));
     }
   }
 }
 
 }  // namespace
+
+std::vector<Action> joined_in_order(const Schedule& schedule, std::size_t rank, bool broadcasts) {
+  std::vector<Action> joined;
+  for (Action action : schedule.actions[rank]) {
+    if (!joins_parts(action.kind) || !in_range(schedule, action)) continue;
+    if ((action.kind == ActionKind::broadcast) != broadcasts) continue;
+    action.stage = part_on(schedule, action.stage, 0);
+    joined.push_back(action);
+  }
+  return joined;
+}
 
 void check_messages(ScheduleChecks& checks) {
   if (!checks.lowered) return;

@@ -52,6 +52,9 @@ class OrderCheck {
       require(forward, {ActionKind::forward, stage + 1, k});
       require(checks_.gradient_action(stage + 1, k), gradient);
     }
+    for (const Action& action : {forward, gradient, Action{ActionKind::weight_gradient, stage, k}}) {
+      check_needed_through_parts(action);
+    }
     if (is_part(schedule_, stage)) check_passes(stage, k);
     if (!checks_.lowered) return;
     if (is_part(schedule_, stage)) return check_joined(stage, k);
@@ -59,6 +62,15 @@ class OrderCheck {
     require(gradient, {ActionKind::send_backward, stage, k});
     require({ActionKind::receive_forward, stage, k}, forward);
     require({ActionKind::receive_backward, stage, k}, gradient);
+  }
+
+  // What other ranks make of it is the affair of the progress.
+  void check_needed_through_parts(const Action& action) {
+    for (const Action& needed : needed_through_parts(schedule_, action)) {
+      if (checks_.rank_of(needed) != checks_.rank_of(action)) continue;
+      const bool gradient = needed.kind == ActionKind::backward;
+      require(gradient ? checks_.gradient_action(needed.stage, needed.microbatch) : needed, action);
+    }
   }
 
   // T of a head needs what all parts have made of S: with one barrier S is F and I and T is W, with two T is B. The

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
+#include <set>
+#include <vector>
 
 #include "common/schedule/reductions.hpp"
 #include "common/schedule/validate/checks.hpp"
@@ -18,7 +21,9 @@ class ProgressCheck {
       : checks_(checks),
         schedule_(checks.schedule),
         pair_begins_(pair_begins(checks.schedule, checks.index)),
-        next_(checks.schedule.actions.size(), 0) {}
+        next_(checks.schedule.actions.size(), 0),
+        broadcasts_{joined_in_order(checks.schedule, 0, true)},
+        sums_{joined_in_order(checks.schedule, 0, false)} {}
 
   void run() {
     // Whoever gets on wakes those that wait for it: sweeps over all ranks would take as many as there are ranks.
@@ -55,7 +60,7 @@ class ProgressCheck {
   std::int32_t head_position(std::size_t rank) const { return checks_.index.first_of_rank[rank] + next_[rank]; }
 
   // What of another rank this action needs; false if nothing.
-  bool awaited_by(int rank, const Action& action, Awaited& awaited) const {
+  bool awaited_by(int rank, const Action& action, Awaited& awaited) {
     if (!in_range(schedule_, action)) return false;
     if (awaited_of_parts(rank, action, awaited)) return true;
     if (is_part(schedule_, action.stage)) return false;
@@ -92,14 +97,28 @@ class ProgressCheck {
   }
 
   // The first that is not done of what a part of the vocabulary, or the stage beside the parts, needs of other ranks.
-  bool awaited_of_parts(int rank, const Action& action, Awaited& awaited) const {
-    for (const Action& needed : needed_through_parts(schedule_, action)) {
-      const Action made =
-          needed.kind == ActionKind::backward ? checks_.gradient_action(needed.stage, needed.microbatch) : needed;
-      awaited = {made, checks_.rank_of(made), checks_.placed(made), false};
-      if (awaited.rank != rank && is_pending(awaited)) return true;
+  // What joins the parts waits for all that its stream has before it, by the first rank's list: all have one order.
+  bool awaited_of_parts(int rank, const Action& action, Awaited& awaited) {
+    const std::optional<Action> joined = joined_for(schedule_, action);
+    if (!joined) return false;
+    Stream& stream = joined->kind == ActionKind::broadcast ? broadcasts_ : sums_;
+    while (!stream.ended.contains(*joined) && stream.next < stream.joined.size()) {
+      const Action& next = stream.joined[stream.next];
+      if (is_any_pending(next, next == *joined ? rank : -1, awaited)) return true;
+      stream.ended.insert(next);
+      ++stream.next;
     }
-    return false;
+    return !stream.ended.contains(*joined) && is_any_pending(*joined, rank, awaited);
+  }
+
+  // Whether something of what is joined is to be made; what rank `but` makes counts as made.
+  bool is_any_pending(const Action& joined, int but, Awaited& awaited) const {
+    return std::ranges::any_of(makers_of(schedule_, joined), [&](const Action& maker) {
+      const bool gradient = maker.kind == ActionKind::backward;
+      const Action made = gradient ? checks_.gradient_action(maker.stage, maker.microbatch) : maker;
+      awaited = {made, checks_.rank_of(made), checks_.placed(made), false};
+      return awaited.rank != but && is_pending(awaited);
+    });
   }
 
   bool await_producer(const Action& producer, Awaited& awaited) const {
@@ -132,7 +151,7 @@ class ProgressCheck {
   }
 
   // What the head of a rank's list waits for; false if it can go on. A pair starts when both have their inputs.
-  bool awaited_by_head(std::size_t rank, Awaited& awaited) const {
+  bool awaited_by_head(std::size_t rank, Awaited& awaited) {
     if (awaited_by(static_cast<int>(rank), head(rank), awaited) && is_pending(awaited)) return true;
     if (!pair_begins_[static_cast<std::size_t>(head_position(rank))]) return false;
     const Action& second = schedule_.actions[rank][static_cast<std::size_t>(next_[rank]) + 1];
@@ -152,7 +171,7 @@ class ProgressCheck {
     }
   }
 
-  std::size_t awaited_rank(std::size_t rank) const {
+  std::size_t awaited_rank(std::size_t rank) {
     Awaited awaited;
     if (!awaited_by_head(rank, awaited)) return rank;
     return static_cast<std::size_t>(awaited.rank);
@@ -176,10 +195,19 @@ class ProgressCheck {
     checks_.report(ScheduleProblem::Kind::deadlock, std::move(ranks), std::move(actions), std::move(text));
   }
 
+  // What joins the parts of a vocabulary, one behind the other; empty where there are none, or in lists without it.
+  struct Stream {
+    std::vector<Action> joined;
+    std::size_t next = 0;
+    std::set<Action> ended = {};
+  };
+
   ScheduleChecks& checks_;
   const Schedule& schedule_;
   const std::vector<bool> pair_begins_;
   std::vector<std::int32_t> next_;  // per rank, its first action that is not done
+  Stream broadcasts_;
+  Stream sums_;
 };
 
 }  // namespace

@@ -6,13 +6,9 @@
 #include "common/schedule/validate/checks.hpp"
 
 namespace plumb {
+namespace {
 
-std::vector<ScheduleProblem> validate(const Schedule& schedule) {
-  try {
-    require_well_formed(schedule);
-  } catch (const InputError& error) {
-    return {{ScheduleProblem::Kind::malformed, {}, {}, error.problem()}};
-  }
+std::vector<ScheduleProblem> all_problems(const Schedule& schedule) {
   ScheduleChecks checks(schedule);
   check_each_action(checks);
   check_completeness(checks);
@@ -21,6 +17,20 @@ std::vector<ScheduleProblem> validate(const Schedule& schedule) {
   check_evictions(checks);
   check_progress(checks);
   return std::move(checks.problems);
+}
+
+}  // namespace
+
+std::vector<ScheduleProblem> validate(const Schedule& schedule) {
+  try {
+    require_well_formed(schedule);
+  } catch (const InputError& error) {
+    return {{ScheduleProblem::Kind::malformed, {}, {}, error.problem()}};
+  }
+  std::vector<ScheduleProblem> problems = all_problems(schedule);
+  if (schedule.vocabulary_barriers == 0 || !problems.empty() || is_lowered(schedule)) return problems;
+  // What joins the parts is implied, too, but all ranks must do it in one order, which follows from their lists.
+  return all_problems(lower(schedule, {.optimizer = false}));
 }
 
 std::string_view name_of(ScheduleProblem::Kind kind) {
