@@ -47,7 +47,7 @@ std::optional<VocabularyRefusal> vocabulary_refusal(const ScheduleChoice& schedu
   if (schedule.given) return vocabulary_refusal(*schedule.given, layout);
   if (layout.vocabulary_barriers == 0 || find_schedule(schedule.name).divides_vocabulary) return std::nullopt;
   return VocabularyRefusal{"the ranks of " + schedule.name + " do not divide a vocabulary over the pipeline",
-                           "schedule: 1f1b or zb-h1"};
+                           "schedule: one of " + schedules_with(&ScheduleEntry::divides_vocabulary)};
 }
 
 }  // namespace plumb

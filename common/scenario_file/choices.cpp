@@ -226,7 +226,7 @@ std::vector<ScheduleChoice> read_element(const YamlValue& value, const ScheduleB
   const bool one_chunk = chunks && chunks->is_scalar() && !chunks->is_text() && chunks->integer(1, most_chunks) == 1;
   if (chunks && !any_chunks && !one_chunk) {
     chunks->fail("schedule '" + entries.front()->name + "' has one chunk a rank",
-                 "chunks belong to " + schedules_with_chunks());
+                 "chunks belong to " + schedules_with(&ScheduleEntry::uses_chunks));
   }
   ScheduleChoice given;
   given.slices = 0;

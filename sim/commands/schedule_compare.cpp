@@ -308,7 +308,7 @@ ExitStatus compare_on_scenario(const CompareOptions& options) {
        {std::pair{"--ranks", options.ranks != 0}, std::pair{"--microbatches", options.microbatches != 0},
         std::pair{"--times", !options.times.times.empty()},
         std::pair{"--head-times", !options.times.head_times.empty()},
-        std::pair{"--hidden", options.times.hidden > 0}}) {
+        std::pair{"--vocabulary", options.vocabulary != 0}, std::pair{"--hidden", options.times.hidden > 0}}) {
     if (given) throw InputError(name, "follows from the scenario " + options.arguments.front());
   }
   const std::vector<const ScheduleEntry*> entries =

@@ -7,6 +7,7 @@
 #include <array>
 #include <filesystem>
 #include <iostream>
+#include <span>
 #include <utility>
 
 #include "common/base/error.hpp"
@@ -20,21 +21,25 @@ namespace plumb::sim {
 namespace {
 
 using Shape = std::pair<const char*, int ShapeOptions::*>;
-constexpr std::array<Shape, 6> shape_options{{{"--ranks", &ShapeOptions::ranks},
+constexpr std::array<Shape, 7> shape_options{{{"--ranks", &ShapeOptions::ranks},
                                               {"--microbatches", &ShapeOptions::microbatches},
+                                              {"--vocabulary", &ShapeOptions::vocabulary},
                                               {"--chunks", &ShapeOptions::chunks},
                                               {"--slices", &ShapeOptions::slices},
                                               {"--group", &ShapeOptions::group},
                                               {"--update-every", &ShapeOptions::update_every}}};
+// Behind them those that a description says.
+constexpr std::size_t undescribed = 3;
 
-// "interleaved-1f1b, 4 chunks" is read as a scenario reads it, and says all but ranks and microbatches.
+// "interleaved-1f1b, 4 chunks" is read as a scenario reads it, and says all but ranks, microbatches and what stands in
+// the layout.
 ScheduleOptions with_description(ScheduleOptions options) {
   if (options.input.find(',') == std::string::npos) return options;
   const YamlValue value = YamlValue::parse(options.input, "NAME");
   if (!value.is_text()) return options;
   const ScheduleChoice choice = read_schedules(value, {.open = true}).front();
-  for (const auto& [name, given] : shape_options) {
-    if (given == &ShapeOptions::ranks || given == &ShapeOptions::microbatches || options.*given == 0) continue;
+  for (const auto& [name, given] : std::span(shape_options).subspan(undescribed)) {
+    if (options.*given == 0) continue;
     throw InputError(name, fmt::format("stands beside '{}', which says it", options.input),
                      fmt::format("{} alone, or that without {}", choice.name, name));
   }

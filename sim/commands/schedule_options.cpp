@@ -53,7 +53,8 @@ void add_shape(CLI::App& command, ShapeOptions& options, bool required) {
                    "Steady forwards and backwards as overlapped pairs (interleaved-1f1b, for expert parallelism).");
   command
       .add_option("--vocabulary", options.vocabulary,
-                  "Head and embedding divided over the ranks by vocabulary, with so many barriers (1f1b, zb-h1).")
+                  "Head and embedding divided over the ranks by vocabulary, with so many barriers (" +
+                      schedules_with(&ScheduleEntry::divides_vocabulary) + ").")
       ->check(whole_number(1, 2));
 }
 
@@ -74,7 +75,6 @@ ScheduleShape usable_shape_for(const ScheduleEntry& entry, const ShapeOptions& o
   if (!entry.uses_slices) usable.slices = 0;
   if (!entry.uses_group) usable.group = 0;
   if (!entry.uses_overlap) usable.overlap = false;
-  if (!entry.divides_vocabulary) usable.vocabulary = 0;
   if (!entry.updates_within) usable.update_every = 0;
   return shape_for(entry, usable);
 }

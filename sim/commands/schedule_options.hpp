@@ -31,7 +31,8 @@ void add_shape(CLI::App& command, ShapeOptions& options, bool required = true);
 
 // What is asked for, for the generator to refuse what the schedule has no use for.
 [[nodiscard]] ScheduleShape shape_for(const ScheduleEntry& entry, const ShapeOptions& options);
-// Of several schedules each takes what it has a use for.
+// Of several schedules each takes what it has a use for; not so a divided vocabulary, without which a head's time would
+// stand beside none.
 [[nodiscard]] ScheduleShape usable_shape_for(const ScheduleEntry& entry, const ShapeOptions& options);
 
 // Of one rank's share of one microbatch (a slice takes its part of that), in the user's own unit.

@@ -1,6 +1,9 @@
 // A vocabulary over the pipeline from outside: its schedules drawn, exported and checked; both engines, folded or not;
 // and what refuses it.
+#include <algorithm>
 #include <regex>
+#include <string>
+#include <vector>
 
 #include "tests/catch.hpp"
 #include "tests/sim/answers.hpp"
@@ -37,7 +40,7 @@ TEST_CASE("schedule show --vocabulary: microbatches held, and S and T drawn as p
     CHECK_THAT(run_plumb(folder, command).out, ContainsSubstring("part (behind the layers: head, embedding)"));
   }
   refuses(run_plumb(folder, "schedule show gpipe --ranks 4 --microbatches 8 --vocabulary 1"),
-          {"its ranks do not divide the vocabulary", "1f1b, zb-h1"});
+          {"1 barrier, but its 4 ranks do not divide the vocabulary", "1f1b, zb-h1"});
   refuses(run_plumb(folder, "schedule show 1f1b --ranks 4 --microbatches 8 --vocabulary 3"), {"--vocabulary"});
 }
 
@@ -144,4 +147,38 @@ TEST_CASE("schedule check names ranks and actions of a vocabulary's sums in cros
                   "layout: {pipeline: 2, vocabulary: {over: pipeline, barriers: 2}}\n"
                   "schedule: {file: crossed.json}\nsplit: uniform\n");
   refuses(run_plumb(folder, "simulate " + scenario), {"scenario.yaml:5:", "crossed.json", "rank 1 joins 3ALLRED0"});
+}
+
+TEST_CASE("schedule compare says which schedules cannot divide the vocabulary, and no file takes --vocabulary") {
+  const Folder folder;
+  const std::string command = "schedule compare all --ranks 4 --microbatches 8 --vocabulary 2";
+  const std::string told = run_plumb(folder, command).out;
+  CHECK_THAT(told,
+             ContainsSubstring("Could not be built:") &&
+                 ContainsSubstring("gpipe              a vocabulary divided with 2 barriers, but its 4 ranks do not") &&
+                 ContainsSubstring("that belongs to 1f1b, zb-h1"));
+  std::vector<std::string> built;
+  const Json compared = json_of(run_plumb(folder, command + " --json"));
+  for (const Json& row : compared["schedules"]) {
+    if (row["built"].get<bool>()) {
+      built.push_back(row["schedule"]);
+    } else {
+      CHECK_THAT(row["reason"].get<std::string>(), ContainsSubstring("do not divide the vocabulary"));
+    }
+  }
+  std::ranges::sort(built);
+  CHECK(built == std::vector<std::string>{"1f1b", "zb-h1"});
+  refuses(run_plumb(folder, "schedule compare gpipe zb-v --ranks 4 --microbatches 8 --vocabulary 1"),
+          {"none could be built", "gpipe: a vocabulary"});
+  // Of a file, and of a scenario, the vocabulary is its own.
+  const std::string file =
+      folder.file("own.json", run_plumb(folder, "schedule export 1f1b --ranks 4 --microbatches 6 --format json").out);
+  refuses(run_plumb(folder, "schedule show " + file + " --vocabulary 1"), {"--vocabulary", "own.json is a file"});
+  refuses(run_plumb(folder, "schedule export " + file + " --vocabulary 1"), {"--vocabulary", "own.json is a file"});
+  const std::string scenario = folder.file("own.yaml", divided("pipeline: 8"));
+  refuses(run_plumb(folder, "schedule compare " + scenario + " 1f1b --vocabulary 1"),
+          {"--vocabulary", "follows from the scenario"});
+  // A description says chunks and the like, not what the layout does.
+  refuses(run_plumb(folder, "schedule show 'interleaved-1f1b, 4 chunks' --ranks 4 --microbatches 8 --vocabulary 1"),
+          {"do not divide the vocabulary"});
 }

@@ -10,13 +10,7 @@
 namespace plumb {
 namespace {
 
-std::string those_with(bool ScheduleEntry::*use) {
-  std::string names;
-  for (const ScheduleEntry& entry : schedule_entries()) {
-    if (entry.*use) names += (names.empty() ? "" : ", ") + entry.name;
-  }
-  return "that belongs to " + names;
-}
+std::string belongs_to_those_with(bool ScheduleEntry::*use) { return "that belongs to " + schedules_with(use); }
 
 }  // namespace
 
@@ -33,18 +27,18 @@ Schedule empty_schedule(const std::string& name, const ScheduleShape& shape) {
   }
   if (!entry.uses_chunks && shape.chunks != 1) {
     throw InputError(where, fmt::format("{} chunks per rank, but it has one stage per rank", shape.chunks),
-                     schedules_with_chunks() + " can have several");
+                     schedules_with(&ScheduleEntry::uses_chunks) + " can have several");
   }
   if (entry.fixed_chunks > 0 && shape.chunks != entry.fixed_chunks) {
     throw InputError(where, fmt::format("{} chunks per rank, but it has {}", shape.chunks, entry.fixed_chunks));
   }
   if (!entry.uses_slices && shape.slices != 1) {
     throw InputError(where, fmt::format("{} slices, but it does not cut sequences", shape.slices),
-                     those_with(&ScheduleEntry::uses_slices));
+                     belongs_to_those_with(&ScheduleEntry::uses_slices));
   }
   if (!entry.uses_group && shape.group != 0) {
     throw InputError(where, fmt::format("a group of {}, but it has no groups of microbatches", shape.group),
-                     those_with(&ScheduleEntry::uses_group));
+                     belongs_to_those_with(&ScheduleEntry::uses_group));
   }
   if (!entry.uses_overlap && shape.overlap) {
     throw InputError(where, "it has no form with and without overlapped pairs", "interleaved-1f1b has");
@@ -53,10 +47,14 @@ Schedule empty_schedule(const std::string& name, const ScheduleShape& shape) {
     throw InputError(
         where,
         fmt::format("an update every {} microbatches, but it updates weights once, at the end", shape.update_every),
-        those_with(&ScheduleEntry::updates_within));
+        belongs_to_those_with(&ScheduleEntry::updates_within));
   }
   if (!entry.divides_vocabulary && shape.vocabulary_barriers != 0) {
-    throw InputError(where, "its ranks do not divide the vocabulary", those_with(&ScheduleEntry::divides_vocabulary));
+    throw InputError(
+        where,
+        fmt::format("a vocabulary divided with {} barrier{}, but its {} ranks do not divide the vocabulary",
+                    shape.vocabulary_barriers, shape.vocabulary_barriers == 1 ? "" : "s", shape.ranks),
+        belongs_to_those_with(&ScheduleEntry::divides_vocabulary));
   }
   const bool divides = shape.vocabulary_barriers != 0;
   // As floating point the product cannot overflow.

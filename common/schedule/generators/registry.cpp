@@ -227,10 +227,10 @@ const std::vector<ScheduleEntry>& schedule_entries() {
   return entries;
 }
 
-std::string schedules_with_chunks() {
+std::string schedules_with(bool ScheduleEntry::*use) {
   std::string names;
   for (const ScheduleEntry& entry : schedule_entries()) {
-    if (entry.uses_chunks) names += (names.empty() ? "" : ", ") + entry.name;
+    if (entry.*use) names += (names.empty() ? "" : ", ") + entry.name;
   }
   return names;
 }

@@ -46,8 +46,8 @@ inline constexpr int default_slices = 4;
 // In the order of docs/schedules.md.
 [[nodiscard]] const std::vector<ScheduleEntry>& schedule_entries();
 
-// The names of those with several stages on a rank, as a list in words.
-[[nodiscard]] std::string schedules_with_chunks();
+// The names of those of which it is true, as a list in words: schedules_with(&ScheduleEntry::uses_chunks).
+[[nodiscard]] std::string schedules_with(bool ScheduleEntry::*use);
 
 // Throws InputError (where = "schedule") with a did-you-mean for an unknown name.
 [[nodiscard]] const ScheduleEntry& find_schedule(std::string_view name);
