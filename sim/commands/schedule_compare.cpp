@@ -131,6 +131,7 @@ Row predicted_row(const ScheduleEntry& entry, const CompareOptions& options, Sce
     return row;
   }
   row.shape.microbatches = whole_microbatches(best.plan.schedule);
+  row.shape.vocabulary_barriers = best.plan.schedule.vocabulary_barriers;
   row.time = best.iteration.value;
   row.peak_bytes = best.peak_bytes;
   row.provenance = best.plan.costs.provenance;
@@ -241,7 +242,10 @@ void print_markdown(const std::vector<Row>& rows, bool scenario) {
             << "| --- | --- | --- | --- | --- | --- | --: | --: | --: | --: |\n";
   for (const Row& row : rows) {
     const ScheduleEntry& entry = *row.entry;
-    std::cout << fmt::format("| `{}` | {} | {} | {} | {} | ", entry.name, entry.source, entry.bubble, entry.memory,
+    const bool divided = row.shape.vocabulary_barriers > 0 && entry.divides_vocabulary;
+    const std::string& bubble = divided ? entry.divided_bubble : entry.bubble;
+    std::cout << fmt::format("| `{}` | {} | {} | {} | {} | ", entry.name, entry.source,
+                             bubble.empty() ? "no form known" : bubble, divided ? entry.divided_memory : entry.memory,
                              entry.requirement);
     if (!row.reason.empty()) {
       std::cout << fmt::format("not built: {} | | | | |\n", reason_text(row));

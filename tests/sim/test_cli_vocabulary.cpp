@@ -168,6 +168,11 @@ TEST_CASE("schedule compare says which schedules cannot divide the vocabulary, a
   }
   std::ranges::sort(built);
   CHECK(built == std::vector<std::string>{"1f1b", "zb-h1"});
+  // Formulas are of the vocabulary that is compared.
+  const std::string formulas = run_plumb(folder, command + " --markdown").out;
+  CHECK_THAT(formulas,
+             ContainsSubstring("| (p−1)(F+B), less min(w, B) with one barrier, for F = B/2 | min(m, p+b) |") &&
+                 ContainsSubstring("| no form known | min(m, p+b) |"));
   refuses(run_plumb(folder, "schedule compare gpipe zb-v --ranks 4 --microbatches 8 --vocabulary 1"),
           {"none could be built", "gpipe: a vocabulary"});
   // Of a file, and of a scenario, the vocabulary is its own.

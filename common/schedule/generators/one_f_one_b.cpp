@@ -5,7 +5,9 @@
 //         (m+p−1)(F+B) + 2c[(p−1)m/p + p−2].
 // Memory: min(m, p−r).
 // With a vocabulary divided over the ranks, b barriers: w = min(p−r−1+b, m), and the passes of vocabulary_passes.hpp.
-// Bubble: the same, for F = B/2 and m ≥ p + b. Memory: min(m, p−r+b).
+// Bubble: the same, for F = B/2 and m ≥ p + b, whatever the parts take, but with one barrier min(w, B) less, w the W of
+// a rank's part of the head: nothing waits for the last T, which stands where the first rank waits for its last B.
+// Memory: min(m, p−r+b).
 #include <algorithm>
 #include <utility>
 

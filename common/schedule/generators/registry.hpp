@@ -17,8 +17,12 @@ struct ScheduleEntry {
   std::string requirement;  // what the shape must satisfy, in words
   // As formulas, in the letters of common/schedule/generators/generators.hpp; the generator says for which shapes they
   // hold.
-  std::string bubble = {};       // of the makespan unless said; stages alike, messages free
-  std::string memory = {};       // of the fullest rank, in activations of one rank's share of a microbatch
+  std::string bubble = {};  // of the makespan unless said; stages alike, messages free
+  std::string memory = {};  // of the fullest rank, in activations of one rank's share of a microbatch
+  // The same with a vocabulary divided over the ranks, with b barriers, where w is W of a rank's part of the head; of
+  // the bubble empty where no form is known.
+  std::string divided_bubble = {};
+  std::string divided_memory = {};
   bool splits_backward = false;  // uses I and W instead of B
   bool uses_chunks = false;      // several stages on a rank
   int fixed_chunks = 0;          // 2 where it must be two; 0: any number that uses_chunks allows

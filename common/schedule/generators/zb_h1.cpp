@@ -6,7 +6,7 @@
 // Bubble: (p−1)(F+I−W) for m ≥ p and W ≤ min(F, I).
 // Memory: min(m, p) on every rank when activations are freed at W; (p−r) + rω if W still holds a fraction ω.
 // With a vocabulary divided over the ranks, b barriers: w = min(p−r−1+b, m), and the passes of
-// vocabulary_passes.hpp. Memory: min(m, p+b).
+// vocabulary_passes.hpp. Memory: min(m, p+b). No form of the bubble is known: with more than four ranks it is longer.
 #include <algorithm>
 
 #include "common/schedule/generators/generators.hpp"

@@ -186,6 +186,30 @@ TEST_CASE("a divided vocabulary: parts that take no time leave 1F1B's makespan, 
   });
 }
 
+// As the registry and docs/schedules.md say it: (p−1)(F+B), with one barrier min(w, B) less.
+TEST_CASE("a divided vocabulary: the bubble of 1F1B whatever its parts take, for F = B/2") {
+  std::mt19937 random(61);
+  for_divided([&](const char* name, int barriers, int p, int m) {
+    if (name != std::string_view("1f1b") || m < p + barriers) return;
+    const int f = random_in(random, 1, 9);
+    const int i = random_in(random, 0, 2 * f);
+    const PartTimes parts{random_in(random, 0, 30), random_in(random, 0, 30), random_in(random, 0, 30), 0};
+    CAPTURE(f, i, parts.f, parts.i, parts.w);
+    const double busy = m * (3 * f + parts.f + parts.i + parts.w);
+    const double bubble = makespan(divided(name, p, m, barriers), {.f = f, .i = i, .w = 2 * f - i}, parts) - busy;
+    CHECK(bubble == (p - 1) * 3 * f - (barriers == 1 ? std::min(parts.w, 2 * f) : 0));
+  });
+}
+
+TEST_CASE(
+    "a divided vocabulary: with up to four ranks the bubble of ZB-H1 is that of the whole one, with more longer") {
+  for_divided([](const char* name, int barriers, int p, int m) {
+    if (name != std::string_view("zb-h1") || m < 2 * p + barriers) return;
+    const double bubble = makespan(divided(name, p, m, barriers), {.f = 1, .i = 1, .w = 1}, {}) - 3 * m;
+    CHECK((p <= 4 ? bubble == p - 1 : bubble > p - 1));
+  });
+}
+
 TEST_CASE("a divided vocabulary: synchronous exchanges make 1F1B's makespan at most one F longer") {
   for_divided([](const char* name, int barriers, int p, int m) {
     if (name != std::string_view("1f1b") || m < p + barriers) return;
