@@ -253,7 +253,7 @@ std::string describe_shortfall(const Candidate& candidate) {
   std::string text = "rank " + std::to_string(rank) + " needs " + to_text(summary.peak_bytes) + " of " +
                      to_text(memory) + ", " + to_text(summary.peak_bytes - memory) + " too much";
   if (summary.peak) {
-    text += ", in " + spelled_out(peak.action, candidate.plan.schedule.slices);
+    text += ", in " + spelled_out(peak.action, candidate.plan.schedule);
   }
   for (const auto& [bytes, name] : owners) {
     if (bytes * std::int64_t{20} < summary.peak_bytes) break;  // the rest is less than a twentieth

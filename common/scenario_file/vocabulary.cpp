@@ -35,6 +35,10 @@ std::vector<Value> read_once(const YamlValue& value, std::vector<Value> all, con
 
 VocabularyChoices read_vocabulary(const YamlValue& block) {
   if (is_auto(block)) return {.barriers = {0, 1, 2}, .place = block};
+  if (block.is_text() && std::ranges::find(over_names(), block.text()) != over_names().end()) {
+    block.fail(block.path() + ": expected keys and values, not '" + block.text() + "'",
+               "vocabulary: {over: " + block.text() + "}");
+  }
   require_block(block, "vocabulary", "barriers");
   block.check_keys({"over", "barriers"});
   std::vector<Over> over = {Over::pipeline};

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "common/base/error.hpp"
+#include "common/schedule/vocabulary_parts.hpp"
 
 namespace plumb {
 namespace {
@@ -81,6 +82,11 @@ std::string spelled_out(const Action& action, int slices) {
   }
   const std::string step = fmt::format("stage {}'s optimizer step", stage);
   return action.microbatch == no_microbatch ? step : fmt::format("{}, update {}", step, action.microbatch);
+}
+
+std::string spelled_out(const Action& action, const Schedule& schedule) {
+  const std::string_view part = part_name(schedule, action.stage);
+  return spelled_out(action, schedule.slices) + (part.empty() ? "" : fmt::format(" ({})", part));
 }
 
 std::string legend_of(std::string_view text, int slices) {

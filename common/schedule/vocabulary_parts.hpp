@@ -10,6 +10,7 @@
 #pragma once
 
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "common/schedule/schedule.hpp"
@@ -19,6 +20,12 @@ namespace plumb {
 // What a stage is part of.
 enum class StageSort : std::uint8_t { layers, head, embedding };
 
+// "head part", "embedding part"; nothing of a stage of layers.
+[[nodiscard]] constexpr std::string_view name_of(StageSort sort) {
+  if (sort == StageSort::layers) return "";
+  return sort == StageSort::head ? "head part" : "embedding part";
+}
+
 // By the numbers of stages alone, as a schedule and its costs have them: `chain` follow one another.
 [[nodiscard]] constexpr StageSort sort_of_stage(int stage, int chain, int ranks) {
   if (stage < chain) return StageSort::layers;
@@ -26,6 +33,10 @@ enum class StageSort : std::uint8_t { layers, head, embedding };
 }
 [[nodiscard]] inline StageSort sort_of_stage(const Schedule& schedule, int stage) {
   return sort_of_stage(stage, stages(schedule), schedule.ranks);
+}
+// "head part"; nothing where the vocabulary is whole, too.
+[[nodiscard]] inline std::string_view part_name(const Schedule& schedule, int stage) {
+  return schedule.vocabulary_barriers > 0 ? name_of(sort_of_stage(schedule, stage)) : "";
 }
 [[nodiscard]] inline bool is_part(const Schedule& schedule, int stage) { return stage >= stages(schedule); }
 

@@ -133,7 +133,8 @@ void require_executed(const Model& model, const Training& training) {
   }
   const RecomputeMode recompute = training.recompute.mode;
   if (recompute != RecomputeMode::none && recompute != RecomputeMode::selective && recompute != RecomputeMode::full) {
-    throw InputError("training.recompute", "this mode is not executed yet", "none, selective or full");
+    throw InputError("training.recompute", describe(training.recompute) + " is not executed yet",
+                     "none, selective or full");
   }
 }
 

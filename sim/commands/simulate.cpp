@@ -106,12 +106,14 @@ std::string chart_of(const Prediction& prediction, const SimulateOptions& option
   const StepTimeline& step = median_step(prediction.timeline);
   const int width = options.width > 0 ? options.width : chart_width();
   const int ranks = static_cast<int>(prediction.timeline.ranks.size());
+  const Schedule& schedule = prediction.plan.schedule;
+  const int parts = schedule.vocabulary_barriers > 0 ? schedule.ranks : 0;
   const auto actions = std::ranges::count_if(
       step.events, [](const Event& event) { return event.rank == 0 && track_of(event.action.kind) == Track::compute; });
   if (options.unfold || actions <= width)
-    return gantt(step, ranks, {.width = width, .colour = colour, .unicode = true});
-  return schedule_chart(step, prediction.plan.schedule,
-                        {.width = width, .colour = colour, .unicode = true, .in_seconds = true});
+    return gantt(step, ranks,
+                 {.width = width, .colour = colour, .unicode = true, .chain = stages(schedule), .parts = parts});
+  return schedule_chart(step, schedule, {.width = width, .colour = colour, .unicode = true, .in_seconds = true});
 }
 
 Prediction predict(const SimulateOptions& options) {
@@ -200,7 +202,7 @@ std::string memory_line(const Prediction& prediction) {
       fmt::format("{} of {} on rank {}, the fullest: {}", to_text(fullest.peak_bytes), to_text(memory), rank, verdict);
   if (const auto& peak = fullest.peak) {
     text += fmt::format("\n              at {} in {}: states {}, kept activations {}, messages {}, workspace {}",
-                        to_text(peak->time), spelled_out(peak->action, prediction.plan.schedule.slices),
+                        to_text(peak->time), spelled_out(peak->action, prediction.plan.schedule),
                         to_text(fullest.peak_bytes - sum(peak->held)), to_text(peak->held.kept),
                         to_text(peak->held.messages), to_text(peak->held.workspace));
   }

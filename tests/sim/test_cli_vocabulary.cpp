@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/files.hpp"
 #include "tests/catch.hpp"
 #include "tests/sim/answers.hpp"
 #include "tests/sim/cli.hpp"
@@ -37,7 +38,7 @@ TEST_CASE("schedule show --vocabulary: microbatches held, and S and T drawn as p
     const Json shown = json_of(run_plumb(folder, command + " --json"));
     CHECK(shown["peak_activations"] == Json({4 + barriers, 3 + barriers, 2 + barriers, 1 + barriers}));
     CHECK(shown["makespan"].get<double>() - shown["bubble_makespan"].get<double>() == Approx(12 * (12 + 3)));
-    CHECK_THAT(run_plumb(folder, command).out, ContainsSubstring("part (behind the layers: head, embedding)"));
+    CHECK_THAT(run_plumb(folder, command).out, ContainsSubstring("(below a rank: h head part, e embedding part)"));
   }
   refuses(run_plumb(folder, "schedule show gpipe --ranks 4 --microbatches 8 --vocabulary 1"),
           {"1 barrier, but its 4 ranks do not divide the vocabulary", "1f1b, zb-h1"});
@@ -105,6 +106,17 @@ TEST_CASE("plan searches a vocabulary over the pipeline beside open degrees, and
   const std::string told = run_plumb(folder, "plan " + file + " --engine path --explain").out;
   CHECK_THAT(told, ContainsSubstring("pp8·vocabulary1") || ContainsSubstring("pp8·vocabulary2") ||
                        ContainsSubstring("pp4·dp2·vocabulary"));
+}
+
+TEST_CASE("a word in place of a vocabulary's block is refused with the block that it means") {
+  const Folder folder;
+  for (const char* word : {"none", "pipeline"}) {
+    std::string text = divided("pipeline: 8");
+    const std::string block = "{over: pipeline, barriers: 2}";
+    text.replace(text.find(block), block.size(), word);
+    refuses(run_plumb(folder, "show " + folder.file("word.yaml", text)),
+            {"layout.vocabulary: expected keys and values", std::string("vocabulary: {over: ") + word + "}"});
+  }
 }
 
 TEST_CASE("schedule check counts stages and parts, show refuses times of a head that is whole") {
@@ -186,4 +198,42 @@ TEST_CASE("schedule compare says which schedules cannot divide the vocabulary, a
   // A description says chunks and the like, not what the layout does.
   refuses(run_plumb(folder, "schedule show 'interleaved-1f1b, 4 chunks' --ranks 4 --microbatches 8 --vocabulary 1"),
           {"do not divide the vocabulary"});
+}
+
+TEST_CASE("charts, pictures, traces and reports say which action is of a head part or an embedding part") {
+  const Folder folder;
+  // A column each: on rank 1 S and T of the head between F and B of its layers.
+  const std::string command =
+      "schedule show 1f1b --ranks 2 --microbatches 4 --vocabulary 2 --times 2,2,2 "
+      "--head-times 1,1,1 --width 60 --svg " +
+      folder.file("picture.svg");
+  const std::string chart = run_plumb(folder, command).out;
+  CHECK(std::regex_search(chart, std::regex("rank 1 .*\n *│ *h+ *h+")));
+  const std::string picture = plumb::read_file(folder.file("picture.svg"));
+  CHECK_THAT(picture, ContainsSubstring("<rect class=\"F odd\"") && ContainsSubstring(", head part</title>") &&
+                          ContainsSubstring("paler: head part") && ContainsSubstring("palest: embedding part"));
+  const std::string timeline = folder.file("timeline.json");
+  std::string text = divided("pipeline: 8");
+  text.replace(text.find("global_batch: 32"), 16, "global_batch: 12");
+  const std::string file = folder.file("divided.yaml", text);
+  const std::string gantt = run_plumb(folder, "simulate " + file + " --engine path --width 300 -o " + timeline).out;
+  CHECK(std::regex_search(gantt, std::regex("rank 3 │[^\n]*%")));
+  CHECK_THAT(gantt, ContainsSubstring("% head part"));
+  // 8 stages of layers, then 8 parts of the head and 8 of the embedding.
+  int named = 0;
+  const Json trace = Json::parse(plumb::read_file(timeline));
+  for (const Json& event : trace["traceEvents"]) {
+    if (!event.contains("args") || !event["args"].contains("stage")) continue;
+    const int stage = event["args"]["stage"];
+    const std::string part = event["args"].value("of", "");
+    CHECK(part == (stage < 8 ? "" : stage < 16 ? "head part" : "embedding part"));
+    ++named;
+  }
+  CHECK(named > 500);
+  const std::string page = folder.file("page.html");
+  REQUIRE(run_plumb(folder, "report " + timeline + " -o " + page).status == 0);
+  const std::string report = plumb::read_file(page);
+  CHECK_THAT(report, ContainsSubstring(" · head part") && ContainsSubstring(" · embedding part") &&
+                         ContainsSubstring("paler: head part, palest: embedding part") &&
+                         ContainsSubstring("2, 10 (head part), 18 (embedding part)"));
 }

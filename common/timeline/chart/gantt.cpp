@@ -10,6 +10,7 @@
 
 #include "common/base/error.hpp"
 #include "common/base/text.hpp"
+#include "common/schedule/vocabulary_parts.hpp"
 #include "common/timeline/chart/time_axis.hpp"
 #include "common/timeline/statistics.hpp"
 
@@ -24,12 +25,19 @@ enum class Ink : std::uint8_t {
   input_gradient,
   weight_gradient,
   recompute,
+  head_part,
+  embedding_part,
   optimizer
 };
-constexpr std::size_t ink_count = 8;
+constexpr std::size_t ink_count = 10;
 
-Ink gantt_ink(ActionKind kind) {
-  switch (kind) {
+// All that a part of a vocabulary does has one ink, whatever its kind.
+Ink gantt_ink(const Action& action, const GanttStyle& style) {
+  if (style.parts > 0 && is_compute(action.kind)) {
+    const StageSort sort = sort_of_stage(action.stage, style.chain, style.parts);
+    if (sort != StageSort::layers) return sort == StageSort::head ? Ink::head_part : Ink::embedding_part;
+  }
+  switch (action.kind) {
     case ActionKind::forward:
       return Ink::forward;
     case ActionKind::backward:
@@ -47,8 +55,16 @@ Ink gantt_ink(ActionKind kind) {
 
 // Black on a colour of the terminal's own sixteen.
 std::string_view escape_of(Ink ink) {
-  constexpr std::array<std::string_view, ink_count> escapes{
-      "", "", "\033[30;104m", "\033[30;102m", "\033[30;106m", "\033[30;103m", "\033[30;105m", "\033[30;107m"};
+  constexpr std::array<std::string_view, ink_count> escapes{"",
+                                                            "",
+                                                            "\033[30;104m",
+                                                            "\033[30;102m",
+                                                            "\033[30;106m",
+                                                            "\033[30;103m",
+                                                            "\033[30;105m",
+                                                            "\033[30;101m",
+                                                            "\033[30;41m",
+                                                            "\033[30;107m"};
   return escapes[static_cast<std::size_t>(ink)];
 }
 
@@ -113,7 +129,7 @@ Cell dominant(const Cover& cover, Seconds cell) {
 
 // Of an action whose microbatch is not drawn.
 std::string kind_letter(Ink ink) {
-  constexpr std::array<std::string_view, ink_count> letters{"", "", "F", "B", "I", "W", "R", ""};
+  constexpr std::array<std::string_view, ink_count> letters{"", "", "F", "B", "I", "W", "R", "%", "@", ""};
   return std::string(letters[static_cast<std::size_t>(ink)]);
 }
 
@@ -139,6 +155,10 @@ std::string symbol(const Cell& cell, const Drawing& drawing) {
       return {static_cast<char>((coloured ? '0' : 'A') + digit)};
     case Ink::recompute:
       return coloured ? std::string{static_cast<char>('0' + digit)} : "r";
+    case Ink::head_part:
+      return "%";
+    case Ink::embedding_part:
+      return "@";
     case Ink::optimizer:
       return style.unicode ? "▒" : "#";
   }
@@ -199,9 +219,9 @@ struct Used {
 };
 
 std::string legend(const Used& used, const Drawing& drawing, std::size_t width) {
-  constexpr std::array<std::string_view, ink_count> names{"idle",     "waits for a message", "F", "B", "I", "W", "R",
-                                                          "optimizer"};
-  constexpr std::array<std::size_t, ink_count> order{2, 3, 4, 5, 6, 7, 1, 0};
+  constexpr std::array<std::string_view, ink_count> names{
+      "idle", "waits for a message", "F", "B", "I", "W", "R", "head part", "embedding part", "optimizer"};
+  constexpr std::array<std::size_t, ink_count> order{2, 3, 4, 5, 6, 7, 8, 9, 1, 0};
   std::vector<std::string> entries;
   std::vector<std::size_t> widths;
   const auto add_entry = [&](const std::string& sample, std::string_view escape, std::string_view name) {
@@ -245,7 +265,7 @@ std::string chart(const StepTimeline& step, int ranks, const GanttStyle& style) 
     const Track track = track_of(event.action.kind);
     if (track == Track::send) continue;
     add_cover(covers[static_cast<std::size_t>(event.rank)], event,
-              track == Track::compute ? gantt_ink(event.action.kind) : Ink::waiting, cell);
+              track == Track::compute ? gantt_ink(event.action, style) : Ink::waiting, cell);
   }
   const std::size_t digits = std::to_string(ranks - 1).size();
   const std::string_view edge = style.unicode ? "│" : "|";

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "common/base/text.hpp"
+#include "common/schedule/vocabulary_parts.hpp"
 #include "common/timeline/chart/chart_columns.hpp"
 #include "common/timeline/chart/time_axis.hpp"
 
@@ -26,6 +27,10 @@ std::string escape_of(ActionKind kind, int part, bool overlapped) {
 }
 constexpr std::string_view mixed_colours = "\033[0;30;47m";
 constexpr std::string_view reset = "\033[0m";
+
+// By `part_of`, where ranks divide a vocabulary: below a rank, and beside a sample of the colour.
+constexpr std::array<char, 3> vocabulary_letters{' ', 'h', 'e'};
+constexpr std::array<const char*, 3> vocabulary_words{"layers", "head part", "embedding part"};
 
 // A moment that has no length of its own, or none on its rank's stream.
 struct Mark {
@@ -91,6 +96,7 @@ class Chart {
     return most;
   }
 
+  [[nodiscard]] bool divides_vocabulary() const { return schedule_.vocabulary_barriers > 0; }
   [[nodiscard]] std::string_view edge() const { return style_.unicode ? "│" : "|"; }
   [[nodiscard]] std::size_t digits() const { return std::to_string(schedule_.ranks - 1).size(); }
   [[nodiscard]] std::size_t indent() const { return 5 + digits() + 2; }
@@ -191,7 +197,10 @@ class Chart {
     const bool parts = !style_.colour && !layout_.dense && most_part_ > 0;
     for (std::size_t i = begin; parts && i < end; ++i) {
       const Event* event = cells_[rank][i].event;
-      if (event != nullptr) text[i - begin] = static_cast<char>('0' + part_of(schedule_, event->action) % 10);
+      if (event == nullptr) continue;
+      const int part = part_of(schedule_, event->action);
+      text[i - begin] = divides_vocabulary() ? vocabulary_letters.at(static_cast<std::size_t>(part))
+                                             : static_cast<char>('0' + part % 10);
     }
     auto mark = marks_[rank].begin();
     for (std::size_t i = 0; i < end; ++i) {
@@ -302,7 +311,9 @@ class Chart {
     const std::string word = part_word(schedule_);
     if (!layout_.dense && !word.empty() && style_.colour) {
       for (int part = 0; part <= std::min(most_part_, 3); ++part) {
-        add(std::to_string(part), escape_of(ActionKind::forward, part, false), part == 0 ? word : "");
+        const std::string name = divides_vocabulary() ? vocabulary_words.at(static_cast<std::size_t>(part))
+                                                      : std::string(part == 0 ? word : "");
+        add(divides_vocabulary() ? "F" : std::to_string(part), escape_of(ActionKind::forward, part, false), name);
       }
       if (most_part_ > 3) add("and so on", "", "");
       if (!overlapped_.empty()) add("0", escape_of(ActionKind::forward, 0, true), "overlapped with its neighbour");
@@ -314,7 +325,10 @@ class Chart {
     add_marks(add);
     if (!layout_.dense) add("(numbers: microbatch)", "", "");
     if (style_.in_seconds) add("(times: " + unit().name + ")", "", "");
-    if (below_ && !layout_.dense && !word.empty() && !style_.colour) add("(below a rank: the " + word + ")", "", "");
+    if (below_ && !layout_.dense && !word.empty() && !style_.colour) {
+      add(divides_vocabulary() ? "(below a rank: h head part, e embedding part)" : "(below a rank: the " + word + ")",
+          "", "");
+    }
     return wrapped(entries, widths, std::max<std::size_t>(static_cast<std::size_t>(style_.width) + indent(), 40));
   }
 
@@ -350,6 +364,7 @@ int part_of(const Schedule& schedule, const Action& action) {
   if (action.microbatch == no_microbatch) return 0;
   if (replicas(schedule) > 1) return replica_of(schedule, action.microbatch);
   if (schedule.slices > 1) return action.microbatch % schedule.slices;
+  if (schedule.vocabulary_barriers > 0) return static_cast<int>(sort_of_stage(schedule, action.stage));
   if (all_stages(schedule) <= schedule.ranks) return 0;
   const auto stage = schedule.rank_of_stage.begin() + action.stage;
   return static_cast<int>(std::count(schedule.rank_of_stage.begin(), stage, *stage));
@@ -358,8 +373,14 @@ int part_of(const Schedule& schedule, const Action& action) {
 std::string part_word(const Schedule& schedule) {
   if (replicas(schedule) > 1) return "replica";
   if (schedule.slices > 1) return "slice";
-  if (schedule.vocabulary_barriers > 0) return "part (behind the layers: head, embedding)";
+  if (schedule.vocabulary_barriers > 0) return "part";
   return stages(schedule) > schedule.ranks ? "chunk" : "";
+}
+
+std::string part_text(const Schedule& schedule, const Action& action) {
+  if (schedule.vocabulary_barriers > 0) return std::string(part_name(schedule, action.stage));
+  const std::string word = part_word(schedule);
+  return word.empty() ? "" : word + " " + std::to_string(part_of(schedule, action));
 }
 
 std::string schedule_chart(const StepTimeline& step, const Schedule& schedule, const ScheduleChartStyle& style) {

@@ -23,8 +23,12 @@ struct ScheduleChartStyle {
                                          const ScheduleChartStyle& style);
 
 // Which of a rank's parts an action belongs to, counted from 0: its chunk, of two replicas the replica, of sliced
-// sequences the slice. Charts give each a shade. "" for `part_word` where there is but one.
+// sequences the slice, of a divided vocabulary layers, head or embedding. Charts give each a shade. "" for `part_word`
+// where there is but one.
 [[nodiscard]] int part_of(const Schedule& schedule, const Action& action);
 [[nodiscard]] std::string part_word(const Schedule& schedule);
+// "chunk 1", "replica 0"; of a divided vocabulary "head part" or "embedding part", and nothing of layers; "" where
+// there is but one.
+[[nodiscard]] std::string part_text(const Schedule& schedule, const Action& action);
 
 }  // namespace plumb

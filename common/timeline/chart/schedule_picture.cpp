@@ -39,10 +39,13 @@ svg { --paper: #ffffff; --ink: #1d2329; --quiet: #68727d; --grid: #e6e8e7; --lan
   pointer-events: none; } .middle { text-anchor: middle; } .right { text-anchor: end; }
 .F { fill: var(--F); } .B { fill: var(--B); } .I { fill: var(--I); } .W { fill: var(--W); } .R { fill: var(--R); }
 .step { fill: var(--step); } .mark { stroke: var(--mark); stroke-width: 2; } .peak { fill: var(--quiet); }
-.odd { opacity: .62; } .overlapped { stroke: var(--ink); stroke-width: 1; } .fold { stroke: var(--quiet);
+.odd { opacity: .62; } .third { opacity: .32; } .overlapped { stroke: var(--ink); stroke-width: 1; } .fold { stroke: var(--quiet);
   stroke-dasharray: 2 3; }
 </style>
 )";
+
+// Of the parts of a rank by turns; only those of a divided vocabulary are three.
+constexpr std::array<std::string_view, 3> shades{"", " odd", " third"};
 
 // Where a part of the step is drawn.
 struct Part {
@@ -160,8 +163,7 @@ class Picture {
   [[nodiscard]] std::string tooltip(const Event& event) const {
     std::string text = fmt::format("{} on rank {}: {:.6g} to {:.6g}", to_string(event.action), event.rank,
                                    event.start.value, event.end.value);
-    const std::string word = part_word(schedule_);
-    if (!word.empty()) text += fmt::format(", {} {}", word, part_of(schedule_, event.action));
+    if (const std::string part = part_text(schedule_, event.action); !part.empty()) text += ", " + part;
     if (is_eviction(event.action.kind)) text += fmt::format(", from rank {}", event.peer);
     return text;
   }
@@ -194,11 +196,11 @@ class Picture {
   void draw_bar(const Event& event, const Part& part) {
     const double left = part.x(event.start);
     const double width = std::max(0.2, part.x(event.end) - left - 0.5);
-    const bool odd = part_of(schedule_, event.action) % 2 == 1;
+    const int shade = part_of(schedule_, event.action) % (schedule_.vocabulary_barriers > 0 ? 3 : 2);
     const bool overlapped = std::ranges::binary_search(overlapped_, event.action);
     emit(R"(<rect class="{}{}{}" x="{:.1f}" y="{:.0f}" width="{:.1f}" height="{}"><title>{}</title></rect>)",
-         html::colour_class(event.action.kind), odd ? " odd" : "", overlapped ? " overlapped" : "", left,
-         top_of(event.rank), width, lane_height, tooltip(event));
+         html::colour_class(event.action.kind), shades.at(static_cast<std::size_t>(shade)),
+         overlapped ? " overlapped" : "", left, top_of(event.rank), width, lane_height, tooltip(event));
     if (event.action.microbatch != no_microbatch) {
       const std::string label = std::to_string(event.action.microbatch / schedule_.slices);
       if (width >= 6 * static_cast<double>(label.size()) + 2) {
@@ -266,7 +268,12 @@ class Picture {
       entry("STEP, EVICT or LOAD (see its tooltip)");
     }
     const std::string word = part_word(schedule_);
-    if (!word.empty()) entry("paler: every second " + word);
+    if (schedule_.vocabulary_barriers > 0) {
+      entry("paler: head part");
+      entry("palest: embedding part");
+    } else if (!word.empty()) {
+      entry("paler: every second " + word);
+    }
     if (!overlapped_.empty()) entry("framed: overlapped pairs");
     entry("numbers: microbatch");
     out_ += '\n';

@@ -143,7 +143,7 @@ std::string pair_sections(const Pair& pair, const std::string& title, Seconds lo
   steps.reserve(shown.size());
   for (const Timeline* timeline : shown) text += clocks_note(*timeline);
   for (const Timeline* timeline : shown) steps.push_back(&median_step(*timeline));
-  text += html::timeline_legend(steps);
+  text += html::timeline_legend(steps, first.schedule.vocabulary_barriers > 0);
   for (const Timeline* timeline : shown) text += timeline_section(*timeline, longest);
   text += "</section>\n";
   if (pair.difference) {

@@ -62,7 +62,7 @@ svg .axis text { fill: var(--quiet); text-anchor: middle; } svg .axis line { str
 svg .busy { text-anchor: end; fill: var(--quiet); } svg .lane { fill: var(--lane); }
 svg .in { text-anchor: middle; font-size: 9.5px; fill: var(--in); pointer-events: none; }
 svg .end { stroke: var(--ink); stroke-width: 1; stroke-dasharray: 3 3; opacity: .55; }
-svg rect.odd { opacity: .72; } svg rect.share { shape-rendering: crispEdges; }
+svg rect.odd { opacity: .72; } svg rect.third { opacity: .42; } svg rect.share { shape-rendering: crispEdges; }
 svg rect:hover { opacity: .6; }
 .F { fill: var(--F); background: var(--F); } .B { fill: var(--B); background: var(--B); }
 .I { fill: var(--I); background: var(--I); } .W { fill: var(--W); background: var(--W); }

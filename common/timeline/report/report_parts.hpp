@@ -18,7 +18,7 @@ namespace plumb::html {
 
 // One lane a rank, `longest` wide: the same scale for every picture of the page.
 [[nodiscard]] std::string timeline_picture(const Timeline& timeline, const StepTimeline& step, Seconds longest);
-[[nodiscard]] std::string timeline_legend(const std::vector<const StepTimeline*>& steps);
+[[nodiscard]] std::string timeline_legend(const std::vector<const StepTimeline*>& steps, bool divides_vocabulary);
 
 // Per rank: where the time went, what was received, who owns the memory.
 [[nodiscard]] std::string rank_table(const Timeline& timeline, const StepTimeline& step);

@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "common/base/text.hpp"
+#include "common/schedule/vocabulary_parts.hpp"
 #include "common/timeline/chart/time_axis.hpp"
 #include "common/timeline/report/report_parts.hpp"
 #include "common/timeline/statistics.hpp"
@@ -44,7 +45,7 @@ class Picture {
   Picture(const Timeline& timeline, const StepTimeline& step, Seconds longest)
       : step_(step),
         ranks_(ranks_of(timeline)),
-        pipeline_(timeline.schedule.ranks),
+        schedule_(timeline.schedule),
         longest_(std::max(longest, step.duration)),
         unit_(time_unit(longest_)) {}
 
@@ -116,10 +117,14 @@ class Picture {
     const bool compute = track_of(event.action.kind) == Track::compute;
     const double left = x(event.start);
     const double width = std::max(0.15, x(event.end) - left);
-    // Stages of one rank by turns a shade lighter, so that chunks are told apart.
-    const bool lighter = compute && event.action.stage / std::max(1, pipeline_) % 2 == 1;
+    // Stages of one rank by turns a shade lighter, so that chunks are told apart; parts of a vocabulary by their own.
+    const bool divided = schedule_.vocabulary_barriers > 0;
+    const StageSort sort = divided ? sort_of_stage(schedule_, event.action.stage) : StageSort::layers;
+    const bool lighter = sort == StageSort::head ||
+                         (sort == StageSort::layers && event.action.stage / std::max(1, schedule_.ranks) % 2 == 1);
+    const std::string_view shade = sort == StageSort::embedding ? " third" : lighter ? " odd" : "";
     emit(R"(<rect class="{}{}" x="{:.2f}" y="{}" width="{:.2f}" height="{}"><title>{}</title></rect>)",
-         colour_class(event.action.kind), lighter ? " odd" : "", left, compute ? top : top + lane_.height + 1, width,
+         colour_class(event.action.kind), compute ? shade : "", left, compute ? top : top + lane_.height + 1, width,
          compute ? lane_.height : lane_.message, tooltip(event));
     if (!compute || event.action.microbatch == no_microbatch) return;
     const std::string label = std::to_string(event.action.microbatch);
@@ -131,6 +136,7 @@ class Picture {
     const auto at = [&](Seconds time) { return fmt::format("{:.6g}", time.value * unit_.per_second); };
     std::string text = fmt::format("{} · {} from {} to {} {}", to_string(event.action),
                                    to_text(event.end - event.start), at(event.start), at(event.end), unit_.name);
+    if (const auto part = part_name(schedule_, event.action.stage); !part.empty()) text += fmt::format(" · {}", part);
     const bool together = track_of(event.action.kind) == Track::collective;
     if (event.peer >= 0) text += fmt::format(" · {} rank {}", together ? "with" : "from", event.peer);
     if (event.bytes.value > 0) text += " · " + to_text(event.bytes);
@@ -206,7 +212,7 @@ class Picture {
 
   const StepTimeline& step_;
   int ranks_;
-  int pipeline_;
+  const Schedule& schedule_;
   Seconds longest_;
   TimeUnit unit_;
   std::vector<std::vector<const Event*>> by_rank_;
@@ -224,7 +230,7 @@ std::string timeline_picture(const Timeline& timeline, const StepTimeline& step,
   return Picture(timeline, step, longest).draw();
 }
 
-std::string timeline_legend(const std::vector<const StepTimeline*>& steps) {
+std::string timeline_legend(const std::vector<const StepTimeline*>& steps, bool divides_vocabulary) {
   std::array<bool, compute_order.size()> used{};
   bool messages = false;
   bool reductions = false;
@@ -246,6 +252,7 @@ std::string timeline_legend(const std::vector<const StepTimeline*>& steps) {
     if (used[i])
       text += fmt::format(R"(<span><i class="key {}"></i>{}</span>)", colour_class(compute_order[i]), names[i]);
   }
+  if (divides_vocabulary) text += "<span>paler: head part, palest: embedding part</span>";
   if (messages) text += R"(<span><i class="key message"></i>message on its way to this rank</span>)";
   if (reductions) text += R"(<span><i class="key reduction"></i>all-reduce of gradients, with this rank</span>)";
   return text +

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "common/base/text.hpp"
+#include "common/schedule/vocabulary_parts.hpp"
 #include "common/timeline/chart/time_axis.hpp"
 #include "common/timeline/diff/diff.hpp"
 #include "common/timeline/report/report_parts.hpp"
@@ -40,6 +41,7 @@ std::string stages_of(const Schedule& schedule, int rank) {
   std::string text;
   for (const int stage : stages_of_rank(schedule, rank)) {
     text += (text.empty() ? "" : ", ") + std::to_string(stage);
+    if (const auto part = part_name(schedule, stage); !part.empty()) text += fmt::format(" ({})", part);
   }
   return text;
 }

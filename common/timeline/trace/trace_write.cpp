@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -9,6 +11,7 @@
 #include "common/cost/costs_json.hpp"
 #include "common/layout/layout_json.hpp"
 #include "common/schedule/interchange/schedule_json.hpp"
+#include "common/schedule/vocabulary_parts.hpp"
 #include "common/timeline/trace/trace.hpp"
 #include "common/timeline/trace/trace_format.hpp"
 
@@ -276,6 +279,8 @@ void TraceWriter::write_event(const Event& event, int step, const Drawn& drawn) 
   out_ += letters(event.action.kind);
   out_ += R"(","stage":)";
   append_number(out_, event.action.stage);
+  const std::string_view part = part_name(timeline_.schedule, event.action.stage);
+  if (!part.empty()) out_ += fmt::format(R"(,"of":"{}")", part);
   if (event.action.microbatch != no_microbatch) {
     out_ += ",\"microbatch\":";
     append_number(out_, event.action.microbatch);

@@ -2,11 +2,16 @@
 
 #include <set>
 
+#include "common/schedule/generators/registry.hpp"
 #include "tests/catch.hpp"
 
 using namespace plumb;
 
 TEST_CASE("actions in words: stage, what, microbatch, and of a message both ends") {
+  const Schedule divided = generate_schedule("1f1b", {.ranks = 2, .microbatches = 1, .vocabulary_barriers = 1});
+  CHECK(spelled_out(parse_action("1F0"), divided) == "stage 1's forward of microbatch 0");
+  CHECK(spelled_out(parse_action("3F0"), divided) == "stage 3's forward of microbatch 0 (head part)");
+  CHECK(spelled_out(parse_action("4F0"), divided) == "stage 4's forward of microbatch 0 (embedding part)");
   CHECK(spelled_out(parse_action("0B1")) == "stage 0's backward of microbatch 1");
   CHECK(spelled_out(parse_action("2W7")) == "stage 2's weight gradient of microbatch 7");
   CHECK(spelled_out(parse_action("1RECV_F0")) == "stage 1 receives the activation of microbatch 0 from stage 0");
