@@ -112,6 +112,38 @@ bool differ_alike(const Timeline& predicted, const Timeline& measured) {
   return least * most > 0 && std::abs(most - least) < std::abs(most + least) / 4;
 }
 
+bool divides_vocabulary(const Timeline& timeline) { return timeline.schedule.vocabulary_barriers > 0; }
+
+// What is proposed where no kind of action stands out of a run that is far off.
+std::string proposal(const Timeline& predicted) {
+  const std::string& provenance = predicted.costs.provenance;
+  if (provenance.starts_with(measured_provenance)) {
+    return "No kind of action stands out. Was the machine as fast as when it was calibrated? Calibrate before and "
+           "after the run, and give both with --profile-before and --profile-after.";
+  }
+  const std::string unmeasured =
+      "No kind of action stands out, and nothing was measured for the prediction: its costs are from " + provenance +
+      ". ";
+  if (divides_vocabulary(predicted)) {
+    return unmeasured +
+           "A profile is of whole heads, and refused beside a vocabulary that the ranks divide: what moves its costs "
+           "are the machine's matmul_efficiency and memory_bandwidth (`machine: {like: …, device: {…}}`), and a run of "
+           "the same scenario without `vocabulary`, which `plumb-exec calibrate` takes, tells by how much.";
+  }
+  return unmeasured +
+         "`plumb-exec calibrate SCENARIO -o profile.yaml` measures this machine, `plumb plan --profile profile.yaml` "
+         "plans by it.";
+}
+
+// Both sides count all that the parts of a vocabulary exchange, but not at the same ranks; empty: they do.
+std::string traffic_note(const Timeline& predicted, const Sides& sides) {
+  if (sides.alike() || !divides_vocabulary(predicted)) return "";
+  return "What the parts of a vocabulary exchange is predicted over a ring, in which all ranks but one receive it; in "
+         "a "
+         "run on hosts it goes straight, and the rank that needs a sum receives all summands, so the most that one "
+         "rank receives differs. Those of all ranks together are the same.";
+}
+
 // What a reader of the causes should know: whole sentences.
 std::vector<std::string> remarks_on(const Timeline& predicted, const Timeline& measured, const TimelineDiff& difference,
                                     const Calibrations& calibrations) {
@@ -125,15 +157,7 @@ std::vector<std::string> remarks_on(const Timeline& predicted, const Timeline& m
   const bool none_stands_out = !one_stands_out || differ_alike(predicted, measured);
   const bool is_run = measured.source == TimelineSource::measured;
   if (is_run && std::abs(gap) > far_off_fraction && none_stands_out && calibrations.before.empty()) {
-    const bool calibrated = predicted.costs.provenance.starts_with(measured_provenance);
-    remarks.emplace_back(
-        calibrated
-            ? "No kind of action stands out. Was the machine as fast as when it was calibrated? Calibrate before and "
-              "after the run, and give both with --profile-before and --profile-after."
-            : "No kind of action stands out, and nothing was measured for the prediction: its costs are from " +
-                  predicted.costs.provenance +
-                  ". `plumb-exec calibrate SCENARIO -o profile.yaml` measures this machine, "
-                  "`plumb plan --profile profile.yaml` plans by it.");
+    remarks.push_back(proposal(predicted));
   }
   return remarks;
 }
@@ -188,14 +212,16 @@ void print(const CommunicationOfBoth& communication, const Sides& sides) {
   if (within) std::cout << "  Within actions: F, B, I and W take longer for what is exposed.\n";
 }
 
-void print(const std::vector<AxisOfBoth>& traffic, const Sides& sides) {
+void print(const std::vector<AxisOfBoth>& traffic, const Sides& sides, const std::string& note) {
   Table table{.header = {"received by a rank", sides.first, sides.second, "differs"}, .rows = {}};
   for (const auto& [name, first, second] : traffic) {
     if (first == Bytes{} && second == Bytes{}) continue;
     const std::string change = first > Bytes{} ? change_text(second / first - 1) : "";
     table.rows.push_back({name, to_text(first), to_text(second), change});
   }
-  if (!table.rows.empty()) std::cout << "\n" << to_text(table, colour_allowed(Stream::out));
+  if (table.rows.empty()) return;
+  std::cout << "\n" << to_text(table, colour_allowed(Stream::out));
+  if (!note.empty()) std::cout << "  " << note << "\n";
 }
 
 Json to_json(const DiffOptions& options, const TimelineDiff& difference, const Sides& sides, const Verdict& verdict,
@@ -290,16 +316,18 @@ ExitStatus diff_command(const DiffOptions& options) {
   const Verdict verdict = judge(options, difference);
   const std::vector<std::string> remarks = remarks_on(predicted, measured, difference, options.calibrations);
   const std::vector<AxisOfBoth> traffic = traffic_of_both(predicted, measured);
+  const std::string note = traffic_note(predicted, sides);
   const CommunicationOfBoth communication = communication_of_both(predicted, measured);
   if (options.json) {
     Json result = to_json(options, difference, sides, verdict, remarks);
     result["uneven_profile"] = has_noise_mark(predicted.costs.provenance);
     if (!traffic.empty()) result["received_by_axis"] = to_json(traffic);
+    if (!traffic.empty() && !note.empty()) result["received_note"] = note;
     result["communication"] = to_json(communication);
     std::cout << to_text(result);
   } else {
     print(difference, sides, verdict);
-    print(traffic, sides);
+    print(traffic, sides, note);
     print(communication, sides);
     print_verdict(options, verdict);
     for (const std::string& remark : remarks) std::cout << "\n" << remark << "\n";

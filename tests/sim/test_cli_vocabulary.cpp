@@ -237,3 +237,28 @@ TEST_CASE("charts, pictures, traces and reports say which action is of a head pa
                          ContainsSubstring("paler: head part, palest: embedding part") &&
                          ContainsSubstring("2, 10 (head part), 18 (embedding part)"));
 }
+
+TEST_CASE("diff says how a divided vocabulary's traffic is counted, and proposes no profile, which is refused") {
+  const Folder folder;
+  const std::string predicted = folder.file("predicted.json");
+  const std::string slower = folder.file("slower.json");
+  std::string text = divided("pipeline: 8");
+  REQUIRE(run_plumb(folder, "simulate " + folder.file("fast.yaml", text) + " --engine path -o " + predicted).status ==
+          0);
+  text.replace(text.find("machine: dgx-a100"), 17,
+               "machine: {like: dgx-a100, name: slow, device: {matmul_efficiency: {value: 0.2, source: slow}}}");
+  const std::string slow = folder.file("slow.yaml", text);
+  REQUIRE(run_plumb(folder, "simulate " + slow + " --engine path -o " + slower).status == 0);
+  // As a run of the same plan on a machine that is slower than was thought.
+  std::string trace = plumb::read_file(slower);
+  const std::string source = "\"source\":\"predicted\"";
+  trace.replace(trace.find(source), source.size(), "\"source\":\"measured\"");
+  const std::string measured = folder.file("measured.json", trace);
+  const std::string told = run_plumb(folder, "diff " + predicted + " " + measured).out;
+  CHECK_THAT(told, ContainsSubstring("is predicted over a ring") && ContainsSubstring("together are the same") &&
+                       ContainsSubstring("A profile is of whole heads") && ContainsSubstring("matmul_efficiency") &&
+                       !ContainsSubstring("-o profile.yaml"));
+  const Json json = json_of(run_plumb(folder, "diff " + predicted + " " + measured + " --json"));
+  CHECK_THAT(json["received_note"].get<std::string>(), ContainsSubstring("over a ring"));
+  CHECK_FALSE(json_of(run_plumb(folder, "diff " + predicted + " " + predicted + " --json")).contains("received_note"));
+}
