@@ -1,6 +1,7 @@
 #include "common/planner/tensor_comparison.hpp"
 
 #include <algorithm>
+#include <set>
 
 #include "common/base/error.hpp"
 #include "common/block_cost/block_costs.hpp"
@@ -9,25 +10,34 @@
 #include "common/layout/layout_space.hpp"
 #include "common/layout/tensor_grid.hpp"
 #include "common/plan/plan_costs.hpp"
+#include "common/planner/traffic.hpp"
 #include "common/timeline/statistics.hpp"
 
 namespace plumb {
 namespace {
 
-// But for its kind, which is compared.
+// Barriers of a vocabulary, whole first.
+std::vector<int> vocabularies_of(const Scenario& scenario) {
+  std::set<int> barriers{0};
+  for (const Layout& layout : layouts_of(scenario)) barriers.insert(layout.vocabulary_barriers);
+  return {barriers.begin(), barriers.end()};
+}
+
+// But for its kind and the vocabulary, which are compared.
 void require_settled(const Scenario& scenario) {
   const auto differs = [&](Layout layout) {
     if (layout.tensor.degree != scenario.layout.tensor.degree) return true;
     layout.tensor = scenario.layout.tensor;
+    layout.vocabulary_barriers = scenario.layout.vocabulary_barriers;
     return layout != scenario.layout;
   };
   if (std::ranges::any_of(scenario.layouts, differs) || scenario.stage_data_pipelines) {
     throw InputError("layout", "is open, and tensor layouts are compared on one mesh",
                      "one degree each for pipeline, tensor and data, or plumb plan, which searches");
   }
-  if (scenario.layout.tensor.degree > 1) return;
+  if (scenario.layout.tensor.degree > 1 || vocabularies_of(scenario).size() > 1) return;
   throw InputError("layout", "a tensor degree of 1 is the same in every tensor layout",
-                   "tensor: {degree: 4}, or another product of grids");
+                   "tensor: {degree: 4}, or another product of grids; or vocabulary: auto");
 }
 
 double over_several_machines(const BlockProgram& program, const TensorGroups& groups) {
@@ -63,10 +73,19 @@ Candidate best_of(const Scenario& scenario, const Evaluator& evaluator) {
   return *std::ranges::find_if(result.candidates, &Candidate::own);
 }
 
-ComparedTensor compared(Scenario scenario, const TensorLayout& tensor, const Evaluator& evaluator) {
+double joined_bytes(const Plan& plan, const StepTimeline& step) {
+  double bytes = 0;
+  for (const Event& event : step.events) {
+    if (joins_parts(event.action.kind)) bytes += received_of_joined(event, plan.schedule);
+  }
+  return bytes / plan.schedule.ranks / plan.schedule.microbatches;
+}
+
+ComparedTensor compared(Scenario scenario, const TensorLayout& tensor, int barriers, const Evaluator& evaluator) {
   scenario.layout.tensor = tensor;
+  scenario.layout.vocabulary_barriers = barriers;
   scenario.layouts = {scenario.layout};
-  ComparedTensor row{.tensor = tensor};
+  ComparedTensor row{.tensor = tensor, .vocabulary_barriers = barriers};
   try {
     row.best = best_of(scenario, evaluator);
   } catch (const InputError& error) {
@@ -75,6 +94,7 @@ ComparedTensor compared(Scenario scenario, const TensorLayout& tensor, const Eva
   if (!row.best.built) return row;
   add_mean_of_layers(row);
   const Timeline timeline = evaluator(row.best.plan);
+  row.joined = joined_bytes(row.best.plan, median_step(timeline));
   const CommunicationTimes times = communication_times(timeline, median_step(timeline));
   row.tensor_time = times.at(static_cast<std::size_t>(CommunicationUse::tensor_within));
   for (const CommunicationTime& time : times) row.exposed += exposed(time);
@@ -97,9 +117,10 @@ std::vector<TensorLayout> tensor_layouts_of(int degree) {
 
 std::vector<ComparedTensor> compare_tensor_layouts(const Scenario& scenario, const Evaluator& evaluator) {
   require_settled(scenario);
+  const std::vector<int> vocabularies = vocabularies_of(scenario);
   std::vector<ComparedTensor> rows;
   for (const TensorLayout& tensor : tensor_layouts_of(scenario.layout.tensor.degree)) {
-    rows.push_back(compared(scenario, tensor, evaluator));
+    for (const int barriers : vocabularies) rows.push_back(compared(scenario, tensor, barriers, evaluator));
   }
   std::ranges::stable_sort(
       rows, [](const ComparedTensor& a, const ComparedTensor& b) { return stands_before(a.best, b.best); });

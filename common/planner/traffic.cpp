@@ -68,17 +68,6 @@ void add_data_moves(Received& sum, ActionKind kind, const ShardTraffic& traffic,
   }
 }
 
-// Over a ring of all ranks: a broadcast passes all but the rank that has it, a sum all but the one behind the rank that
-// needs it, which begins.
-double received_of_joined(const Event& event, const Schedule& schedule) {
-  const auto bytes = static_cast<double>(event.bytes.value);
-  if (event.action.kind == ActionKind::all_reduce) return 2 * of_others(bytes, schedule.ranks);
-  const int beside = rank_beside_parts(schedule, event.action.stage);
-  const bool broadcast = event.action.kind == ActionKind::broadcast;
-  const int rank = rank_in_replica(schedule, 0, event.action.stage);
-  return rank == (broadcast ? beside : (beside + 1) % schedule.ranks) ? 0 : bytes;
-}
-
 void add_message(Received& sum, const Event& event, const Plan& plan, const ShardTraffic& traffic) {
   const auto bytes = static_cast<double>(event.bytes.value);
   const DataMoves& moves = plan.costs.stages[static_cast<std::size_t>(event.action.stage)].data_moves;
@@ -115,6 +104,15 @@ void add(CommunicationTime& sum, Seconds exposed, Seconds hidden) {
 }
 
 }  // namespace
+
+double received_of_joined(const Event& event, const Schedule& schedule) {
+  const auto bytes = static_cast<double>(event.bytes.value);
+  if (event.action.kind == ActionKind::all_reduce) return 2 * of_others(bytes, schedule.ranks);
+  const int beside = rank_beside_parts(schedule, event.action.stage);
+  const bool broadcast = event.action.kind == ActionKind::broadcast;
+  const int rank = rank_in_replica(schedule, 0, event.action.stage);
+  return rank == (broadcast ? beside : (beside + 1) % schedule.ranks) ? 0 : bytes;
+}
 
 std::vector<StageMoves> tensor_moves(const Plan& plan, Slice slice) {
   std::vector<StageMoves> all(static_cast<std::size_t>(all_stages(plan.schedule)));

@@ -25,6 +25,10 @@ using StageMoves = std::map<ActionKind, ActionMoves>;
 // read_plan). Throws InputError as place_block.
 [[nodiscard]] std::vector<StageMoves> tensor_moves(const Plan& plan, Slice slice);
 
+// Of what joins the parts of a vocabulary, by an event of a predicted timeline: bytes that its rank receives over a
+// ring of all ranks.
+[[nodiscard]] double received_of_joined(const Event& event, const Schedule& schedule);
+
 // Writes the `beside` of sums in buckets: how long before a rank has nothing else to do the first bucket could start,
 // as a run tells it. Where the event begins with the backward (all ranks of a layout are simulated) it has that
 // already. The timeline as for count_received.

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cmath>
 #include <iostream>
 #include <memory>
@@ -27,11 +28,15 @@ struct TensorCompareOptions {
   bool json = false;
 };
 
-std::string name_of(const TensorLayout& tensor) {
+std::string name_of(const ComparedTensor& row) {
+  const TensorLayout& tensor = row.tensor;
+  const int barriers = row.vocabulary_barriers;
+  if (tensor.degree == 1) return barriers == 0 ? "vocabulary whole" : fmt::format("vocabulary {}", barriers);
   std::string kind = name_of(tensor.kind);
   if (tensor.kind == TensorKind::two_and_half_d) kind += fmt::format(", depth {}", tensor.depth);
   return kind + (tensor.sequence_parallel ? ", sp" : "") + (tensor.asynchronous ? ", async" : "") +
-         (tensor.reshard_after_forward ? ", reshard" : "");
+         (tensor.reshard_after_forward ? ", reshard" : "") +
+         (barriers > 0 ? fmt::format(", vocabulary {}", barriers) : "");
 }
 
 Bytes rounded(double bytes) { return {std::llround(bytes)}; }
@@ -43,6 +48,7 @@ Json to_json(const ComparedTensor& row) {
               {"sequence_parallel", row.tensor.sequence_parallel},
               {"asynchronous", row.tensor.asynchronous},
               {"reshard_after_forward", row.tensor.reshard_after_forward},
+              {"vocabulary_barriers", row.vocabulary_barriers},
               {"built", row.best.built},
               {"reason", row.best.reason}};
   if (!row.best.hint.empty()) object["hint"] = row.best.hint;
@@ -55,6 +61,7 @@ Json to_json(const ComparedTensor& row) {
                      {"weight_gradient_bytes", rounded(row.layer.weight_gradient).value},
                      {"across_machines_bytes", rounded(row.across).value},
                      {"once_bytes", rounded(row.layer.once).value}};
+  object["vocabulary_bytes"] = rounded(row.joined).value;
   object["tensor_communication_s"] = row.tensor_time.on_its_way.value;
   object["tensor_exposed_s"] = exposed(row.tensor_time).value;
   object["exposed_communication_s"] = row.exposed.value;
@@ -63,24 +70,29 @@ Json to_json(const ComparedTensor& row) {
   return object;
 }
 
-std::vector<std::string> cells_of(const ComparedTensor& row, const ComparedTensor& best) {
-  const double slower = row.best.iteration / best.best.iteration - 1;
-  return {name_of(row.tensor),
-          std::to_string(row.best.choice.microbatch),
-          to_text(rounded(row.layer.forward)),
-          to_text(rounded(row.layer.input_gradient)),
-          to_text(rounded(row.layer.weight_gradient)),
-          to_text(rounded(row.across)),
-          to_text(row.best.iteration),
-          &row == &best ? "" : fmt::format("{:+.1f}%", slower * 100),
-          to_text(exposed(row.tensor_time)),
-          to_text(row.exposed),
-          to_text(row.best.peak_bytes) + (row.best.fits ? "" : ", too much")};
+bool divides_any(const std::vector<ComparedTensor>& rows) {
+  return std::ranges::any_of(rows, [](const ComparedTensor& row) { return row.vocabulary_barriers > 0; });
 }
 
-const std::vector<std::string>& header() {
-  static const std::vector<std::string> names = {
-      "tensor layout", "microbatch", "F", "I", "W", "across", "step", "to best", "its exposed", "exposed", "peak"};
+std::vector<std::string> cells_of(const ComparedTensor& row, const ComparedTensor& best, bool divided) {
+  const double slower = row.best.iteration / best.best.iteration - 1;
+  std::vector<std::string> cells = {name_of(row),
+                                    std::to_string(row.best.choice.microbatch),
+                                    to_text(rounded(row.layer.forward)),
+                                    to_text(rounded(row.layer.input_gradient)),
+                                    to_text(rounded(row.layer.weight_gradient)),
+                                    to_text(rounded(row.across))};
+  if (divided) cells.push_back(to_text(rounded(row.joined)));
+  cells.insert(cells.end(), {to_text(row.best.iteration), &row == &best ? "" : fmt::format("{:+.1f}%", slower * 100),
+                             to_text(exposed(row.tensor_time)), to_text(row.exposed),
+                             to_text(row.best.peak_bytes) + (row.best.fits ? "" : ", too much")});
+  return cells;
+}
+
+std::vector<std::string> header(bool divided) {
+  std::vector<std::string> names = {"tensor layout", "microbatch", "F",           "I",       "W",   "across",
+                                    "step",          "to best",    "its exposed", "exposed", "peak"};
+  if (divided) names.insert(std::ranges::find(names, "step"), "parts");
   return names;
 }
 
@@ -89,39 +101,49 @@ std::string reason_text(const ComparedTensor& row) {
 }
 
 void print(const std::vector<ComparedTensor>& rows) {
-  Table table{.header = header(), .rows = {}};
+  const bool divided = divides_any(rows);
+  Table table{.header = header(divided), .rows = {}};
   for (const ComparedTensor& row : rows) {
-    if (row.best.built) table.rows.push_back(cells_of(row, rows.front()));
+    if (row.best.built) table.rows.push_back(cells_of(row, rows.front(), divided));
   }
-  std::cout << to_text(table, colour_allowed(Stream::out))
-            << "\n  Best first. F, I, W: what a rank receives from its tensor group for one layer and microbatch;\n"
-               "  across: of these three what goes over ranks on several machines.\n"
-               "  Its exposed: collectives of the tensor group that no computing hides, in a step; exposed: and all\n"
-               "  other communication. Both are means of the pipeline's ranks.\n";
+  std::cout
+      << to_text(table, colour_allowed(Stream::out))
+      << "\n  Best first. F, I, W: what a rank receives from its tensor group for one layer and microbatch;\n"
+         "  across: of these three what goes over ranks on several machines.\n"
+         "  Its exposed: collectives of the tensor group that no computing hides, in a step; exposed: and all\n"
+         "  other communication. Both are means of the pipeline's ranks.\n"
+      << (divided
+              ? "  Vocabulary: divided over the pipeline with so many barriers. Parts: what its parts exchange of one\n"
+                "  microbatch, as a rank receives it, mean of the ranks.\n"
+              : "");
   bool first = true;
+  std::size_t width = 14;
+  for (const ComparedTensor& row : rows) width = std::max(width, name_of(row).size());
   for (const ComparedTensor& row : rows) {
     if (row.best.built) continue;
     if (first) std::cout << "\n  Could not be built:\n";
     first = false;
-    std::cout << fmt::format("  {:<14} {}\n", name_of(row.tensor), reason_text(row));
+    std::cout << fmt::format("  {:<{}} {}\n", name_of(row), width, reason_text(row));
   }
 }
 
 void print_markdown(const std::vector<ComparedTensor>& rows) {
   std::string names = "|";
   std::string rule = "|";
-  for (const std::string& name : header()) {
+  const bool divided = divides_any(rows);
+  const std::vector<std::string> columns = header(divided);
+  for (const std::string& name : columns) {
     names += " " + name + " |";
-    rule += name == header().front() ? " --- |" : " --: |";
+    rule += name == columns.front() ? " --- |" : " --: |";
   }
   std::cout << names << '\n' << rule << '\n';
   for (const ComparedTensor& row : rows) {
     std::string line = "|";
     if (row.best.built) {
-      for (const std::string& cell : cells_of(row, rows.front())) line += " " + cell + " |";
+      for (const std::string& cell : cells_of(row, rows.front(), divided)) line += " " + cell + " |";
     } else {
-      line += " " + name_of(row.tensor) + " | not built: " + reason_text(row) + " |";
-      for (std::size_t column = 2; column < header().size(); ++column) line += " |";
+      line += " " + name_of(row) + " | not built: " + reason_text(row) + " |";
+      for (std::size_t column = 2; column < columns.size(); ++column) line += " |";
     }
     std::cout << line << '\n';
   }
@@ -131,7 +153,7 @@ void print_markdown(const std::vector<ComparedTensor>& rows) {
 void require_built(const std::vector<ComparedTensor>& rows) {
   if (rows.front().best.built) return;
   std::string reasons = "none could be built";
-  for (const ComparedTensor& row : rows) reasons += fmt::format("\n  {}: {}", name_of(row.tensor), reason_text(row));
+  for (const ComparedTensor& row : rows) reasons += fmt::format("\n  {}: {}", name_of(row), reason_text(row));
   throw InputError("plumb layout compare", reasons);
 }
 
@@ -161,13 +183,15 @@ void add_layout(CLI::App& program, Body& body) {
   CLI::App& command =
       add_command(program, "layout", "Compares tensor layouts.", "plumb layout compare scenarios/tensor-grids.yaml");
   command.require_subcommand(1);
-  CLI::App& compare_command =
-      add_command(command, "compare",
-                  "A scenario in each tensor layout that its tensor degree allows (1d, 2d, 2.5d, 3d): what moves, how "
-                  "long a step takes, what it needs.",
-                  "plumb layout compare scenarios/tensor-grids.yaml");
+  CLI::App& compare_command = add_command(
+      command, "compare",
+      "A scenario in each tensor layout that its tensor degree allows (1d, 2d, 2.5d, 3d), and with a vocabulary "
+      "over the pipeline whole and divided: what moves, how long a step takes, what it needs.",
+      "plumb layout compare scenarios/tensor-grids.yaml");
   const auto options = std::make_shared<TensorCompareOptions>();
-  compare_command.add_option("SCENARIO", options->scenario, "With one layout, whose tensor degree is above one.")
+  compare_command
+      .add_option("SCENARIO", options->scenario,
+                  "With one layout, whose tensor degree is above one, or whose vocabulary is divided or open.")
       ->required();
   compare_command.add_option("--engine", options->engine, "What predicts, simgrid or path.")->capture_default_str();
   compare_command.add_flag("--markdown", options->markdown, "Writes the table for documents.");

@@ -1,6 +1,7 @@
 // A vocabulary over the pipeline from outside: its schedules drawn, exported and checked; both engines, folded or not;
 // and what refuses it.
 #include <algorithm>
+#include <map>
 #include <regex>
 #include <string>
 #include <vector>
@@ -261,4 +262,47 @@ TEST_CASE("diff says how a divided vocabulary's traffic is counted, and proposes
   const Json json = json_of(run_plumb(folder, "diff " + predicted + " " + measured + " --json"));
   CHECK_THAT(json["received_note"].get<std::string>(), ContainsSubstring("over a ring"));
   CHECK_FALSE(json_of(run_plumb(folder, "diff " + predicted + " " + predicted + " --json")).contains("received_note"));
+}
+
+TEST_CASE("layout compare sets a vocabulary whole and divided side by side") {
+  const Folder folder;
+  const std::string set = "{over: pipeline, barriers: 2}";
+  std::string open = divided("pipeline: 8");
+  open.replace(open.find(set), set.size(), "auto");
+  const std::string file = folder.file("open.yaml", open);
+  const Json compared = json_of(run_plumb(folder, "layout compare " + file + " --json"));
+  std::map<int, Json> rows;
+  for (const Json& row : compared["layouts"]) rows[row["vocabulary_barriers"]] = row;
+  REQUIRE(rows.size() == 3);
+  // Each of 8 ranks receives 7/8 of 1024 hidden states of 2 bytes, sent and added up for the head and the embedding,
+  // and a ring's 2·7/8 of three numbers in fp32, all for 1024 tokens.
+  CHECK(rows[0]["vocabulary_bytes"] == 0);
+  for (const int barriers : {1, 2}) {
+    CHECK(rows[barriers]["vocabulary_bytes"] == 4 * 7 * 1024 * 1024 * 2 / 8 + 2 * 7 * 1024 * 12 / 8);
+  }
+  for (const auto& [barriers, row] : rows) {
+    std::string alone = divided("pipeline: 8");
+    const std::string block = "vocabulary: " + set;
+    const std::string chosen =
+        barriers == 0 ? "{over: none}" : "{over: pipeline, barriers: " + std::to_string(barriers) + "}";
+    alone.replace(alone.find(block), block.size(), "vocabulary: " + chosen);
+    const Json simulated =
+        json_of(run_plumb(folder, "simulate " + folder.file("alone.yaml", alone) + " --engine path --json"));
+    CHECK(simulated["iteration_s"] == row["iteration_s"]);
+  }
+  const std::string table = run_plumb(folder, "layout compare " + folder.file("set.yaml", divided("pipeline: 8"))).out;
+  CHECK_THAT(table, ContainsSubstring("vocabulary whole") && ContainsSubstring("vocabulary 2") &&
+                        ContainsSubstring("parts") && !ContainsSubstring("vocabulary 1"));
+  // Beside a tensor degree each of its layouts has both; where one cannot be planned its row says so.
+  std::string parallel = divided("pipeline: 4, tensor: {degree: 2, kind: auto, sequence_parallel: auto}");
+  parallel.replace(parallel.find(set), set.size(), "auto");
+  const Json both = json_of(run_plumb(folder, "layout compare " + folder.file("both.yaml", parallel) + " --json"));
+  std::map<int, int> counts;
+  for (const Json& row : both["layouts"]) {
+    ++counts[row["vocabulary_barriers"]];
+    CHECK((row["built"].get<bool>() || !row["reason"].get<std::string>().empty()));
+  }
+  CHECK(counts[0] >= 2);
+  CHECK(counts[1] == counts[0]);
+  CHECK(counts[2] == counts[0]);
 }
