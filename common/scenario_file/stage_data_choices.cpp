@@ -15,6 +15,7 @@
 #include "common/layout/message_shares.hpp"
 #include "common/layout/shared_ports.hpp"
 #include "common/scenario/boundary.hpp"
+#include "common/scenario/vocabulary_refusal.hpp"
 
 namespace plumb {
 namespace {
@@ -85,13 +86,20 @@ std::array<std::vector<std::vector<int>>, 2> planned_vectors(const Scenario& sce
   return {vectors_of(std::move(sharing)), vectors_of(std::move(alone))};
 }
 
+// What speaks against the vocabulary of a base in two stages of these data degrees.
+std::optional<VocabularyRefusal> refused(const Scenario& scenario, const Layout& base,
+                                         const std::vector<int>& degrees) {
+  return vocabulary_refusal(scenario.model, layout_with(base, degrees), scenario.training,
+                            scenario.profile.has_value());
+}
+
 // What differs in more than the pipeline, the data degree and the order.
 std::vector<Layout> tensor_layouts(const Scenario& scenario) {
   std::vector<Layout> different;
   for (const Layout& layout : layouts_of(scenario)) {
     if (is_grid(layout.tensor)) continue;  // whose stages have one data degree (require_grid)
     Layout base = layout_with(layout, {1});
-    if (!is_divisible(scenario.model, base)) continue;
+    if (!is_divisible(scenario.model, base) || refused(scenario, base, {1, 2})) continue;
     if (std::ranges::find(different, base) == different.end()) different.push_back(std::move(base));
   }
   return different;
@@ -196,12 +204,24 @@ ReplicaProblem replica_problem(const Scenario& scenario, const Layout& base, int
   return problem;
 }
 
+std::optional<std::string> why_no_divided_stage_data(const Scenario& scenario) {
+  if (!scenario.stage_data_pipelines) return std::nullopt;
+  for (const Layout& layout : layouts_of(scenario)) {
+    const auto refusal = refused(scenario, layout, {1, 2});
+    if (refusal && !refused(scenario, layout, {1, 1})) return refusal->problem;
+  }
+  return std::nullopt;
+}
+
 std::string why_no_stage_data(const Scenario& scenario) {
   if (scenario.profile) return "a profile has measured costs of one microbatch: leave it out";
   if (shares_trained_table(scenario)) {
     return "a tied embedding, which is trained, would stand on two stages: model: {tied_embeddings: false}";
   }
   const std::vector<Layout> bases = tensor_layouts(scenario);
+  if (bases.empty()) {
+    if (const auto divided = why_no_divided_stage_data(scenario)) return *divided;
+  }
   const bool enough = std::ranges::any_of(
       bases, [&](const Layout& base) { return replicas_in_all(scenario, base) >= fewest_replicas; });
   if (!enough) {

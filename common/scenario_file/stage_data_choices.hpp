@@ -1,6 +1,7 @@
 // Which data degrees by stage are worth weighing: what a scenario that leaves them open has for candidates.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,10 @@ inline constexpr std::size_t most_stage_data_layouts = 12;  // for each tensor d
 // divide among the replicas of every stage. `scenario.stage_data_pipelines` says how long pipelines may be. None where
 // stages cannot have them: with a profile, or a trained table that two stages share.
 [[nodiscard]] std::vector<Layout> stage_data_layouts(const Scenario& scenario);
+
+// Why there are none with a vocabulary over the pipeline, where the scenario has such layouts and this is all that
+// speaks against them.
+[[nodiscard]] std::optional<std::string> why_no_divided_stage_data(const Scenario& scenario);
 
 // Why there are none, and what would give some.
 [[nodiscard]] std::string why_no_stage_data(const Scenario& scenario);

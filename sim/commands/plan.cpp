@@ -163,7 +163,8 @@ void print_explanation(const Planned& planned, const Scenario& scenario, const C
   for (const LeftOut& group : planned.explanation) {
     std::string why(name_of(group.why));
     std::ranges::replace(why, '_', ' ');
-    table.rows.push_back({std::to_string(group.candidates), why, left_out_text(group, scenario, chosen)});
+    const std::string count = group.candidates > 0 ? std::to_string(group.candidates) : "none made";
+    table.rows.push_back({count, why, left_out_text(group, scenario, chosen)});
   }
   std::cout << (table.rows.empty() ? "  nothing\n" : to_text(table, colour_allowed(Stream::out)));
 }

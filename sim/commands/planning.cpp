@@ -10,6 +10,7 @@
 
 #include "common/base/program.hpp"
 #include "common/base/text.hpp"
+#include "common/scenario_file/stage_data_choices.hpp"
 
 namespace plumb::sim {
 namespace {
@@ -161,6 +162,12 @@ Planned plan_openly(const Scenario& scenario, const Evaluator& engine, const Pla
   const auto begin = std::chrono::steady_clock::now();
   Planned planned =
       leaves_layout_open(scenario) ? searched(scenario, engine, options) : all_weighed(scenario, engine, options);
+  // What is not made is no candidate, and is told once all the same.
+  if (const auto why = why_no_divided_stage_data(scenario)) {
+    const auto behind = std::ranges::find_if(
+        planned.explanation, [](const LeftOut& group) { return group.why != LeftOutWhy::cannot_be_built; });
+    planned.explanation.insert(behind, LeftOut{.reason = *why});
+  }
   planned.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return planned;
 }

@@ -306,3 +306,35 @@ TEST_CASE("layout compare sets a vocabulary whole and divided side by side") {
   CHECK(counts[1] == counts[0]);
   CHECK(counts[2] == counts[0]);
 }
+
+TEST_CASE("plan makes no candidates of a divided vocabulary with data degrees by stage, and says so once") {
+  const Folder folder;
+  std::string text = divided("pipeline: [2, 4], data: {by_stage: auto}");
+  const std::string set = "{over: pipeline, barriers: 2}";
+  text.replace(text.find(set), set.size(), "auto");
+  text.replace(text.find("microbatch: 1"), 13, "microbatch: 2");
+  const std::string command = "plan " + folder.file("both.yaml", text) + " --engine path --explain";
+  const Json planned = json_of(run_plumb(folder, command + " --json --top 1000"));
+  int told = 0;
+  for (const Json& group : planned["explain"]) {
+    if (group.value("reason", "").find("with data degrees by stage") == std::string::npos) continue;
+    ++told;
+    CHECK(group["candidates"] == 0);
+  }
+  CHECK(told == 1);
+  // Whole vocabularies have them, divided ones have stages of one degree.
+  int by_stage = 0;
+  int divides = 0;
+  for (const Json& candidate : planned["candidates"]) {
+    const bool differs = candidate["layout"].get<std::string>().find("-") != std::string::npos;
+    by_stage += differs;
+    divides += candidate["vocabulary_barriers"].get<int>() > 0;
+    CHECK((!differs || candidate["vocabulary_barriers"] == 0));
+  }
+  CHECK(by_stage > 0);
+  CHECK(divides > 0);
+  CHECK_THAT(
+      run_plumb(folder, command).out,
+      ContainsSubstring("none made  cannot be built  a vocabulary over the pipeline cannot be planned yet with data "
+                        "degrees by stage"));
+}
