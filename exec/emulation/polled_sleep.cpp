@@ -7,7 +7,7 @@ namespace plumb::exec {
 namespace {
 
 constexpr auto part_of_sleep = std::chrono::milliseconds(50);
-constexpr auto part_beside_work = std::chrono::microseconds(200);
+constexpr auto part_beside_work = std::chrono::microseconds(500);
 
 }  // namespace
 

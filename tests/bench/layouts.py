@@ -9,6 +9,7 @@
   tests/bench/layouts.py --layouts 1,2,1,async 1,4,1,async 2,2,1,async --transports local,gloo --precisions fp32,bf16
   tests/bench/layouts.py --emulate --scale 4 --layouts 1,2,1,async 1,4,1,async 2,2,1,async --wire 0.4
   tests/bench/layouts.py --layouts 1,4,1,2d 2,8,1,2.5d 2,8,1,3d --schedules 1f1b,zb-h1
+  tests/bench/layouts.py --emulate --scale 8 --layouts 2,4,1,async 4,1,1,vocabulary-2 --transports local,gloo --processes 8
 
 Per layout, schedule, precision, sharding and transport a small model is planned, trained and compared: the median step;
 by how much that step rebuilt from its own measured durations differs (replay); of the rank that is furthest off, measured
@@ -34,7 +35,7 @@ SCENARIO = """\
 model: {{name: small, vocabulary: 1024, hidden: {hidden}, heads: 8, kv_heads: 4, ffn: {ffn}, layers: "full/dense*{layers}", tied_embeddings: {tied}}}
 cluster: {{machine: {machine}, ranks: {ranks}}}
 training: {{sequence: 128, global_batch: 16, microbatch: {microbatch}, precision: {precision}, optimizer: adamw{offload}}}
-layout: {{pipeline: {pipeline}, tensor: {{{kind}, degree: {tensor}}}, data: {{degree: {data}, sharding: {sharding}}}}}
+layout: {{pipeline: {pipeline}, tensor: {{{kind}, degree: {tensor}}}, data: {{degree: {data}, sharding: {sharding}}}{vocabulary}}}
 software: {{like: plumb, data_overlap: {overlap}}}
 schedule: {schedule}
 split: uniform
@@ -47,9 +48,9 @@ LAYOUTS = [(1, 2, 1, "1d"), (1, 2, 1, "sp"), (1, 4, 1, "1d"), (1, 4, 1, "sp"), (
 FORMS = {"1d": ("kind: 1d", 1), "sp": ("kind: 1d, sequence_parallel: true", 1),
          "async": ("kind: 1d, sequence_parallel: true, asynchronous: true", 1), "2d": ("kind: 2d", 2),
          "2.5d": ("kind: 2.5d, depth: 2", 4), "3d": ("kind: 3d", 4),
+         "vocabulary-1": ("kind: 1d", 1), "vocabulary-2": ("kind: 1d", 1),  # over the pipeline, so many barriers
          "2d-async": ("kind: 2d, asynchronous: true", 4), "2.5d-async": ("kind: 2.5d, depth: 2, asynchronous: true", 4)}
-GRIDS = ("2d", "2.5d", "3d", "2d-async", "2.5d-async")
-MOST_PROCESSES = 4
+FOLDED = ("vocabulary-1", "vocabulary-2", "2d", "2.5d", "3d", "2d-async", "2.5d-async")
 AXES = ("tensor", "data", "pipeline")
 
 
@@ -84,14 +85,15 @@ def write_plan(folder, layout, schedule, precision, sharding, options):
                                         schedule=schedule, precision=precision,
                                         tied=str(options.tied).lower(), sharding=sharding,
                                         overlap=str(options.overlap).lower(),
+                                        vocabulary=f", vocabulary: {{over: pipeline, barriers: {form[-1]}}}" if form.startswith("vocabulary") else "",
                                         offload=f", offload: {options.offload}" if options.offload else ""))
     run(BIN / "plumb", "plan", scenario, "-o", plan)
     return plan
 
 
 def predicted_ranks(plan, form, of_pipeline):
-    """Of each rank; a grid's are folded: all of a stage have the same."""
-    fold = form in GRIDS
+    """Of each rank; some are folded: all of a stage have the same."""
+    fold = form in FOLDED
     answer = json.loads(run(BIN / "plumb", "simulate", plan, *([] if fold else ["--unfold"]), "--json"))["ranks"]
     return [answer[of] for of in of_pipeline] if fold else answer
 
@@ -121,6 +123,7 @@ def main():
                         help="pipeline, tensor and data degrees, and a form such as sp, async or 2.5d; without it a list of 1d ones")
     parser.add_argument("--schedules", default="1f1b,zb-h1,interleaved-1f1b", help="where there are several stages")
     parser.add_argument("--transports", default="local")
+    parser.add_argument("--processes", type=int, default=4, help="layouts of more ranks run on threads alone")
     parser.add_argument("--precisions", default="fp32")
     parser.add_argument("--tied", action="store_true", help="embedding and head share their table")
     parser.add_argument("--sharding", nargs="+", default=["none"], help="of the states, over data-parallel ranks")
@@ -134,7 +137,7 @@ def main():
     args = parser.parse_args()
 
     rows = []
-    print(f"{'layout':<25}{'schedule':<18}{'transport':<11}{'step':>9}{'replay':>9}"
+    print(f"{'layout':<27}{'schedule':<18}{'transport':<11}{'step':>9}{'replay':>9}"
           + (f"{'longer':>9}" if args.emulate else f"{'peak':>8}{'received':>12}{'off':>8}") + "  of")
     with tempfile.TemporaryDirectory() as folder:
         for layout, precision in product(args.layouts, args.precisions.split(",")):
@@ -146,12 +149,12 @@ def main():
                 plan = write_plan(Path(folder), layout, schedule, precision, sharding, args)
                 of = precision + (f", {sharding}" if data > 1 else "")
                 for transport in args.transports.split(","):
-                    if transport != "local" and ranks > MOST_PROCESSES:
+                    if transport != "local" and ranks > args.processes:
                         continue
                     row = measure(plan, layout, transport, args.steps, args.emulate)
                     rows.append({"layout": name, "schedule": schedule, "transport": transport, "precision": precision,
                                  "sharding": sharding, **row})
-                    print(f"{name:<25}{schedule:<18}{transport:<11}{row['step_s'] * 1e3:>6.0f} ms{row['replay']:>+9.2%}"
+                    print(f"{name:<27}{schedule:<18}{transport:<11}{row['step_s'] * 1e3:>6.0f} ms{row['replay']:>+9.2%}"
                           + (f"{row['longer']:>+9.2%}" if args.emulate else f"{row['peak']:>+8.1%}{row['received_bytes'] / 2**20:>8.2f} MiB"
                              f"{row['received_off_bytes']:>6} B") + f"  {of}", flush=True)
     if args.json:

@@ -15,7 +15,11 @@
 namespace plumb::exec {
 namespace {
 
-constexpr std::chrono::microseconds poll{20};
+// Between two looks at what has come, a part of the wait so far: cores are others' meanwhile, where there are fewer
+// than ranks.
+constexpr int looks_in_a_wait = 16;
+constexpr Clock::duration shortest_pause = std::chrono::microseconds(20);
+constexpr Clock::duration longest_pause = std::chrono::microseconds(100);
 
 }  // namespace
 
@@ -109,9 +113,10 @@ void PartExchanges::progress() {
 }
 
 void PartExchanges::progress_until_message(int peer, Channel channel, Clock::time_point deadline) {
+  const Clock::time_point begin = Clock::now();
   while (!transport_.has_message(peer, channel) && !has_passed(deadline)) {
     progress();
-    go_on();
+    go_on(begin);
   }
 }
 
@@ -120,15 +125,17 @@ void PartExchanges::finish(Clock::time_point deadline) {
 }
 
 void PartExchanges::wait_for(const std::function<bool()>& done, Clock::time_point deadline) {
+  const Clock::time_point begin = Clock::now();
   for (progress(); !done(); progress()) {
     if (has_passed(deadline)) fail_waiting(deadline);
-    go_on();
+    go_on(begin);
   }
 }
 
-void PartExchanges::go_on() const {
+void PartExchanges::go_on(Clock::time_point waits_since) const {
   if (beside_waits_) beside_waits_();
-  std::this_thread::sleep_for(poll);
+  const Clock::duration waited = Clock::now() - waits_since;
+  std::this_thread::sleep_for(std::clamp(waited / looks_in_a_wait, shortest_pause, longest_pause));
 }
 
 // The transport knows of whom nothing has come.

@@ -90,7 +90,7 @@ class PartExchanges {
 
   void advance(Line& line);
   // Between two looks at what has come.
-  void go_on() const;
+  void go_on(Clock::time_point waits_since) const;
   [[nodiscard]] bool gives(const Action& exchange) const;
   [[nodiscard]] bool may_begin(const Exchange& exchange) const;
   void begin(Exchange& exchange, const Line& line);
