@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <optional>
 
 #include "common/plan/plan.hpp"
 #include "exec/run/runner.hpp"
@@ -11,6 +12,9 @@ namespace plumb::exec {
 // The predicted time of all of a step's compute and of what it does not hide of its collectives, as if one rank did it:
 // a peer may have that to do before it answers.
 [[nodiscard]] Seconds serial_time(const Plan& plan);
+
+// The most that an action is predicted to take in which a rank waits for no other; nothing of those in which it may.
+[[nodiscard]] std::optional<Seconds> own_time(const Plan& plan, const Action& action);
 
 // What a user can do about a deadline that has passed, behind what was waited for.
 inline constexpr const char* longer_deadline = "--deadline SECONDS gives ranks longer";

@@ -197,7 +197,7 @@ class RankRun {
     }
     sums_.progress();
     const Clock::time_point start = Clock::now();
-    mark(start, predicted(action));
+    mark(start, own_time(plan_, action).value_or(waiting_time_));
     Event event{.action = action, .rank = rank_, .start = seconds_of(start), .end = {}, .waited = {}, .bytes = {}};
     if (is_receive(action.kind)) {
       receive(action, event, start);
@@ -336,15 +336,6 @@ class RankRun {
   }
 
   [[nodiscard]] ActionMoments& here() { return moments_[static_cast<std::size_t>(position_.action)]; }
-
-  [[nodiscard]] Seconds predicted(const Action& action) const {
-    const bool computes = is_compute(action.kind) || action.kind == ActionKind::optimizer_step;
-    const bool meet =
-        plan_.layout.tensor.degree > 1 || gathers_in_actions(plan_.layout) || reduces_in_actions(plan_.layout);
-    if (!computes || meet) return waiting_time_;
-    const ComputeCost& cost = plan_.costs.stages[static_cast<std::size_t>(action.stage)];
-    return action.kind == ActionKind::optimizer_step ? cost.optimizer : microbatch_time(cost, false);
-  }
 
   [[nodiscard]] Clock::time_point deadline(Clock::time_point now, Seconds predicted) const {
     return after(unpaused(now), std::max(options_.deadline_floor, predicted * options_.deadline_factor));
