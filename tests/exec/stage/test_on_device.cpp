@@ -147,17 +147,10 @@ TEST_CASE("The runner's own time at an action on a GPU") {
   }
 }
 
-TEST_CASE(
-    "Processes train over NCCL like a single device, in pipelines and groups: on a GPU each or, where NCCL bears it, "
-    "on one") {
-  if (skipped()) return;
-  if (accelerator_count() < 2) ::setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);
-  try {
-    require_nccl_here(2, this_host());
-  } catch (const InputError& error) {
-    WARN("left out: " << error.what());
-    return;
-  }
+namespace {
+
+// What processes train over NCCL.
+std::vector<Plan> plans_over_nccl() {
   std::vector<Plan> plans;
   for (const char* const name : {"1f1b", "interleaved-1f1b", "zb-v", "dualpipe"}) {
     plans.push_back(tiny_plan({.microbatches = 8, .schedule = name}));
@@ -175,8 +168,33 @@ TEST_CASE(
   for (const bool by_tokens : {false, true}) {  // two ranks that share out each layer
     plans.push_back(tiny_plan({.ranks = 1, .tensor = 2, .sequence_parallel = by_tokens}));
   }
+  return plans;
+}
+
+}  // namespace
+
+// No device is needed for that: on all machines.
+TEST_CASE("The plans that processes train over NCCL are whole") {
   const TemporaryFolder folder;
-  for (const Plan& plan : plans) {
+  for (const Plan& plan : plans_over_nccl()) {
+    INFO(describe(plan.layout) << ", " << plan.schedule.name);
+    CHECK(to_json(read_plan(folder.write("plan.json", to_json(plan)))) == to_json(plan));
+  }
+}
+
+TEST_CASE(
+    "Processes train over NCCL like a single device, in pipelines and groups: on a GPU each or, where NCCL bears it, "
+    "on one") {
+  if (skipped()) return;
+  if (accelerator_count() < 2) ::setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);
+  try {
+    require_nccl_here(2, this_host());
+  } catch (const InputError& error) {
+    WARN("left out: " << error.what());
+    return;
+  }
+  const TemporaryFolder folder;
+  for (const Plan& plan : plans_over_nccl()) {
     const std::string command = std::string(PLUMB_BINARY_DIR) + "/bin/plumb-exec run " +
                                 folder.write("plan.json", to_json(plan)) +
                                 " --device cuda --transport nccl --deterministic --check --steps 2";
