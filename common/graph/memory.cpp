@@ -249,9 +249,15 @@ Footprint footprint(const PipelineCosts& costs, const Action& action, bool redon
   const bool reads = parts ? sort != StageSort::embedding : action.stage > 0;
   const bool has_gradient = parts ? sort != StageSort::head : action.stage < last;
   const Bytes of_head = costs.vocabulary.head_broadcast.bytes;
+  const Bytes of_embedding = costs.vocabulary.embedding_broadcast.bytes;
+  const bool first_of_layers = parts && action.stage == 0;
   const bool last_of_layers = parts && action.stage + 1 == chain_stages(costs);
-  const Bytes input = !reads ? Bytes{} : sort == StageSort::head ? of_head : boundary;
-  const Bytes gradient = !has_gradient ? Bytes{} : last_of_layers ? of_head : boundary;
+  const bool of_parts = sort == StageSort::head || first_of_layers;
+  const Bytes input = !reads ? Bytes{} : !of_parts ? boundary : sort == StageSort::head ? of_head : of_embedding;
+  const Bytes gradient = !has_gradient                  ? Bytes{}
+                         : last_of_layers               ? of_head
+                         : sort == StageSort::embedding ? of_embedding
+                                                        : boundary;
   switch (action.kind) {
     case ActionKind::forward: {
       const Bytes workspace = bytes.forward_workspace;

@@ -22,6 +22,13 @@ namespace plumb {
   return layout.tensor.degree > 1 || layout.vocabulary_barriers > 0;
 }
 
+// What its ranks have of a vocabulary over the pipeline. With one barrier the softmax's gradient is scaled when all
+// parts' statistics are there, the targets' rows are not: a tensor group adds each up by itself.
+[[nodiscard]] inline ModelPart sort_of_part(const Layout& layout) {
+  const bool apart = layout.vocabulary_barriers == 1 && layout.tensor.degree > 1;
+  return apart ? ModelPart::vocabulary_and_target_rows : ModelPart::vocabulary;
+}
+
 // Ranks along each of its axes, innermost first; all alike in 3d, the first two in 2d and 2.5d.
 struct TensorGrid {
   int column = 1;

@@ -8,8 +8,8 @@ Model without_vocabulary(Model model) {
   return model;
 }
 
-Model part_of_vocabulary(Model model, int parts) {
-  model.part = ModelPart::vocabulary;
+Model part_of_vocabulary(Model model, ModelPart part, int parts) {
+  model.part = part;
   model.vocabulary /= parts;
   model.layers.clear();
   return model;

@@ -10,6 +10,7 @@ namespace plumb {
 [[nodiscard]] Model without_vocabulary(Model model);
 
 // One of so many equal parts: an embedding and a head, without positions and final norm. A tied table is one table.
-[[nodiscard]] Model part_of_vocabulary(Model model, int parts);
+// `part`: of the two sorts of them.
+[[nodiscard]] Model part_of_vocabulary(Model model, ModelPart part, int parts);
 
 }  // namespace plumb

@@ -140,6 +140,7 @@ void freeze_matmul(Operation& operation, std::int64_t rank, double element, bool
   operation.weight_gradient = a + b;
   operation.forward += a + b;
   operation.input_gradient = (below ? operation.input_gradient + a : Flops{}) + b;
+  operation.kept_as_input_bytes = 0;
   operation.kept_bytes = element * times * width;                                            // x·A, for B's gradient
   operation.kept_for_weight_bytes = rank > 0 ? element * times * (outputs + 2 * width) : 0;  // dy, x·A and dy·B
 }

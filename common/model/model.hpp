@@ -54,8 +54,9 @@ struct HuggingFaceConfig {
 };
 
 // Which of its blocks a model stands for: all, those without the vocabulary, where that is divided over the ranks of a
-// pipeline, or a part of it alone, which has then no layers (divided_vocabulary.hpp).
-enum class ModelPart : std::uint8_t { whole, without_vocabulary, vocabulary };
+// pipeline, or a part of it alone, which has then no layers (divided_vocabulary.hpp); of that either as it is, or with
+// the rows of tokens' targets looked up apart from the gradient of the softmax.
+enum class ModelPart : std::uint8_t { whole, without_vocabulary, vocabulary, vocabulary_and_target_rows };
 
 struct Model {
   std::string name = {};
@@ -78,9 +79,13 @@ struct Model {
 // The sequence that counts and costs assume when none is given: ViT's own, else min(max_positions, 4096), else 4096.
 [[nodiscard]] std::int64_t default_sequence(const Model& model);
 
+[[nodiscard]] constexpr bool is_part_of_vocabulary(const Model& model) {
+  return model.part == ModelPart::vocabulary || model.part == ModelPart::vocabulary_and_target_rows;
+}
+
 // Whether its embedding adds a row of learned positions.
 [[nodiscard]] constexpr bool adds_positions(const Model& model) {
-  return model.positions == Positions::learned && model.part != ModelPart::vocabulary;
+  return model.positions == Positions::learned && !is_part_of_vocabulary(model);
 }
 
 inline constexpr double usual_rms_epsilon = 1e-6;

@@ -47,6 +47,13 @@ void add_head(OperationList& list, const Model& model) {
       .working = {.forward = logits, .input_gradient = list.element() < fp32_bytes ? logits : 0};
 }
 
+// Of tokens whose target is here the weights' row, until what it is subtracted from is scaled; nothing goes back.
+void add_target_rows(OperationList& list) {
+  const double row = list.element() * list.hidden();
+  list.pass("target_rows", OperationKind::lookup, {2 * list.hidden(), 0},
+            {.until_input_gradient = row, .until_weight_gradient = row});
+}
+
 void put_behind(std::vector<Operation>& all, std::vector<Operation> of_module, const std::string& prefix) {
   for (Operation& operation : of_module) {
     operation.name.insert(0, prefix);
@@ -67,6 +74,7 @@ std::vector<Operation> part_of_head(const Model& model, const OperationContext& 
     parameters.front().name.insert(0, prefix);
     OperationList list(model, context, prefix, std::move(parameters));
     add_head(list, model);
+    if (model.part == ModelPart::vocabulary_and_target_rows) add_target_rows(list);
     const double input = list.element() * list.hidden();
     std::vector<Operation> own = std::move(list).take();
     for (double* kept : {&own.front().kept_bytes, &own.front().kept_for_weight_bytes, &own.front().kept_as_input_bytes})
@@ -96,7 +104,7 @@ std::vector<Operation> embedding_operations(const Model& model, const OperationC
   if (model.vision) return patch_operations(model, context);
   OperationList list(model, context, "embedding.", {});
   // Reads and writes a row; adds its position's; dropout with its mask.
-  const bool part = model.part == ModelPart::vocabulary;
+  const bool part = is_part_of_vocabulary(model);
   const double behind_lookup = (adds_positions(model) ? 3 : 0) + (context.dropout && !part ? 2.5 : 0);
   if (model.part == ModelPart::without_vocabulary) {
     const double rows = adds_positions(model) ? list.element() * list.hidden() : 0;
@@ -127,7 +135,7 @@ std::vector<Operation> head_operations(const Model& model, const OperationContex
     list.post_norm("final_norm", model.final_norm);
     return std::move(list).take();
   }
-  if (model.part == ModelPart::vocabulary) return part_of_head(model, context);
+  if (is_part_of_vocabulary(model)) return part_of_head(model, context);
   Operation& norm = list.norm("final_norm", model.final_norm);
   if (model.vision) {  // of its output, the head keeps the class token alone
     const double others = (list.sequence() - 1) / list.sequence() * list.element() * list.hidden();
@@ -141,7 +149,7 @@ std::vector<Operation> head_operations(const Model& model, const OperationContex
 
 std::vector<Operation> mtp_operations(const Model& model, const OperationContext& context) {
   require_sequence(context);
-  if (model.part == ModelPart::vocabulary) return {};  // among those of the head
+  if (is_part_of_vocabulary(model)) return {};  // among those of the head
   std::vector<Operation> all;
   for (std::int64_t module = 0; module < model.mtp_modules; ++module) {
     const std::string prefix = mtp_prefix(module);

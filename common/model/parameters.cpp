@@ -43,7 +43,7 @@ std::vector<Parameter> layer_parameters(const Model& model, std::size_t index) {
 }
 
 std::vector<Parameter> final_norm_parameters(const Model& model) {
-  if (model.part == ModelPart::vocabulary) return {};
+  if (is_part_of_vocabulary(model)) return {};
   ParameterList list("", model.hidden);
   list.norm("final_norm", model.final_norm);
   return std::move(list).take();
@@ -61,7 +61,7 @@ std::vector<Parameter> head_parameters(const Model& model) {
 // DeepSeek-V3, arXiv 2412.19437, section 2.2: norms of the hidden state and of the next token's embedding, their
 // concatenation projected back to hidden, one layer, a norm before the shared head.
 std::vector<Parameter> mtp_parameters(const Model& model) {
-  if (model.part == ModelPart::vocabulary) return {};
+  if (is_part_of_vocabulary(model)) return {};
   std::vector<Parameter> all;
   for (std::int64_t module = 0; module < model.mtp_modules; ++module) {
     const std::string prefix = "mtp." + std::to_string(module) + ".";

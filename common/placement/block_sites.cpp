@@ -100,7 +100,8 @@ NamedShape class_token(SiteList& list, const NamedShape& x) {
   return list.add(std::move(site)).outputs.front();
 }
 
-void add_head(SiteList& list, const NamedShape& x) {
+// Gives the logits.
+NamedShape add_head(SiteList& list, const NamedShape& x) {
   const Model& model = list.model();
   const NamedShape seen = model.vision ? class_token(list, x) : x;
   const Extent outputs{Dim::vocabulary, model.vision ? model.vision->classes : model.vocabulary};
@@ -110,6 +111,14 @@ void add_head(SiteList& list, const NamedShape& x) {
   loss.statistics = each;
   loss.statistics.push_back({Dim::features, 3});
   list.add(std::move(loss));
+  return logits;
+}
+
+// Of the head's weights, by which of the vocabulary's logits is the target's.
+void add_target_rows(SiteList& list, const NamedShape& logits) {
+  Site rows{.name = "target_rows", .kind = OperationKind::lookup, .inputs = {{logits}}, .goes_back = false};
+  rows.outputs = {{rows.name, list.hidden_of_tokens()}};
+  list.add(std::move(rows));
 }
 
 NamedShape value(std::string name, Shape shape) { return {std::move(name), std::move(shape)}; }
@@ -120,7 +129,8 @@ std::vector<Site> part_of_head_sites(const Model& model, const Tokens& tokens) {
   for (std::int64_t head = 0; head <= model.mtp_modules; ++head) {
     const std::string prefix = head == 0 ? "" : "mtp." + std::to_string(head - 1) + ".";
     SiteList list(model, tokens, prefix);
-    add_head(list, value(prefix + "input", list.hidden_of_tokens()));
+    const NamedShape logits = add_head(list, value(prefix + "input", list.hidden_of_tokens()));
+    if (model.part == ModelPart::vocabulary_and_target_rows) add_target_rows(list, logits);
     for (Site& site : std::move(list).take()) all.push_back(std::move(site));
   }
   return all;
@@ -171,10 +181,10 @@ std::vector<Site> layer_sites(const Model& model, const Layer& layer, const Toke
 std::vector<Site> head_sites(const Model& model, const Tokens& tokens) {
   SiteList list(model, tokens);
   const NamedShape input = value("input", list.hidden_of_tokens());
-  if (model.part == ModelPart::vocabulary) return part_of_head_sites(model, tokens);
+  if (is_part_of_vocabulary(model)) return part_of_head_sites(model, tokens);
   const NamedShape normed = list.norm("final_norm", model.final_norm, input).outputs.front();
   const bool has_heads = model.part == ModelPart::whole;
-  if (has_heads) add_head(list, normed);
+  if (has_heads) (void)add_head(list, normed);
   std::vector<Site> all = std::move(list).take();
   for (std::int64_t module = 0; module < model.mtp_modules; ++module) {
     SiteList more(model, tokens, "mtp." + std::to_string(module) + ".");
@@ -186,7 +196,7 @@ std::vector<Site> head_sites(const Model& model, const Tokens& tokens) {
     projection.inputs = {{hidden}, {next}};
     const NamedShape stream = add_layer(more, model.layers.back(), more.made_by("projection"));
     const NamedShape out = more.norm("norm_out", model.final_norm, stream).outputs.front();
-    if (has_heads) add_head(more, out);
+    if (has_heads) (void)add_head(more, out);
     for (Site& site : std::move(more).take()) all.push_back(std::move(site));
   }
   return all;

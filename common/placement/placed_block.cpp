@@ -171,7 +171,7 @@ class Placing {
 
   void input_gradient(std::size_t at) {
     const Site& site = sites_[at];
-    if (reads_data(site)) return;
+    if (reads_data(site) || !site.goes_back) return;
     move_output_gradients(site, Phase::input_gradient);
     if (!table_.keeps_gathered) {
       for (const NamedShape& weight : site.weights) move_weight(site, weight, Phase::input_gradient);
@@ -221,6 +221,7 @@ class Placing {
   // gradient where I gives nothing back. What the stored weight splits further is scattered at once; the rest stays in
   // the accumulators.
   void weight_gradient(const Site& site) {
+    if (!site.goes_back) return;
     if (reads_data(site)) move_output_gradients(site, Phase::weight_gradient);
     if (!table_.keeps_gathered && is_matmul(site.kind)) {
       for (const SiteInput& input : site.inputs) move_input(site, input, Phase::weight_gradient);

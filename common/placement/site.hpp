@@ -37,6 +37,7 @@ struct Site {
   // vocabulary (maximum, sum and the target's logit); in fp32.
   Shape statistics = {};
   bool passes_sums = false;  // linear in its first input: of partial sums it makes partial sums, in I, too
+  bool goes_back = true;     // else neither I nor W go through it
 };
 
 // A block's input is the value "input", of the embedding "tokens"; its output is that of its last site. Names are those

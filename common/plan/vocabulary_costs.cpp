@@ -9,6 +9,7 @@
 #include "common/block_cost/block_costs.hpp"
 #include "common/block_cost/group_placement.hpp"
 #include "common/cost/device_time.hpp"
+#include "common/layout/tensor_grid.hpp"
 #include "common/model/divided_vocabulary.hpp"
 #include "common/scenario/vocabulary_refusal.hpp"
 #include "common/schedule/vocabulary_parts.hpp"
@@ -18,13 +19,27 @@ namespace {
 
 double hidden_bytes(const Plan& plan) { return static_cast<double>(bytes(plan.boundary).value); }
 
+// Of one rank, whose tensor group may have other tokens on others.
+Bytes hidden_of_rank(const Plan& plan) {
+  const TensorLayout& tensor = plan.layout.tensor;
+  return divides_hidden_states(tensor) ? bytes(plan.boundary) / tensor.degree : bytes(plan.boundary);
+}
+
 // Of each token one more than there are modules that predict further ones.
 double heads(const Plan& plan) { return 1 + static_cast<double>(plan.model.mtp_modules); }
 
-// All heads' hidden states read and written, each token by a factor, and of the part's own tokens, of p parts one in p,
-// a row of weights or of their gradient.
-Seconds scaling_time(const Plan& plan, const Machine& machine) {
-  return streaming_time(machine.device, heads(plan) * hidden_bytes(plan) * (2 + 2.0 / plan.layout.pipeline));
+// All heads' hidden states read and written, each token by a factor, and of the rank's own targets, of p·t ranks one in
+// p·t of all, a row of the weights' gradient.
+Seconds scaling_time_of_input(const Plan& plan, const Machine& machine) {
+  const double ranks = plan.layout.pipeline * plan.layout.tensor.degree;
+  return streaming_time(machine.device, heads(plan) * hidden_bytes(plan) * (2 + 2 / ranks));
+}
+
+// The same of the gradient, less the targets' rows of weights; a tensor group has added these up, of all tokens.
+Seconds scaling_time_of_gradient(const Plan& plan, const Machine& machine) {
+  const bool added_up = sort_of_part(plan.layout) == ModelPart::vocabulary_and_target_rows;
+  const double rows = added_up ? 1 : 2.0 / plan.layout.pipeline;
+  return streaming_time(machine.device, heads(plan) * static_cast<double>(hidden_of_rank(plan).value) * (2 + rows));
 }
 
 // The fastest of those that are one phase, which one flow of each rank is. `moved`: as the collective counts them.
@@ -47,16 +62,20 @@ JoinCost joined(const Plan& plan, Collective kind, double moved, double bytes) {
 
 }  // namespace
 
+Scenario scenario_of_part(const Plan& plan, Scenario scenario) {
+  scenario.model = part_of_vocabulary(std::move(scenario.model), sort_of_part(plan.layout), plan.layout.pipeline);
+  scenario.layout.vocabulary_barriers = 0;
+  scenario.software.exchange = PipelineExchange::asynchronous;  // they, too, compute beside what joins them
+  return scenario;
+}
+
 PartCosts part_costs(const Plan& plan, const Scenario& scenario) {
-  Scenario part = scenario;
-  part.model = part_of_vocabulary(scenario.model, plan.layout.pipeline);
-  part.layout.vocabulary_barriers = 0;
-  part.software.exchange = PipelineExchange::asynchronous;  // they, too, compute beside what joins them
+  const Scenario part = scenario_of_part(plan, scenario);
   std::vector<ComputeCost> blocks = block_costs(part, plan.training.microbatch);
   PartCosts costs{.head = std::move(blocks.back()), .embedding = std::move(blocks.front())};
   if (plan.layout.vocabulary_barriers == 1) {
     costs.head = backward_in_two(std::move(costs.head));
-    costs.head.weight_gradient += scaling_time(plan, machine_in_training(scenario));
+    costs.head.weight_gradient += scaling_time_of_input(plan, machine_in_training(scenario));
   }
   return costs;
 }
@@ -75,7 +94,7 @@ VocabularyCost vocabulary_cost(const Plan& plan) {
   const int barriers = plan.layout.vocabulary_barriers;
   if (barriers == 0) return {};
   constexpr double bytes_of_token = 12;  // three numbers in fp32
-  const double hidden = hidden_bytes(plan);
+  const auto hidden = static_cast<double>(hidden_of_rank(plan).value);
   const double ranks = plan.layout.pipeline;
   const double statistics =
       heads(plan) * bytes_of_token * static_cast<double>(plan.training.microbatch * plan.training.sequence);
@@ -91,7 +110,7 @@ VocabularyCost vocabulary_cost(const Plan& plan) {
                       .embedding_broadcast = of_embedding,
                       .inside = plan.cluster.machine.collective_bandwidth.value};
   if (barriers == 1) {
-    const Seconds scaling = scaling_time(plan, plan.cluster.machine);
+    const Seconds scaling = scaling_time_of_gradient(plan, plan.cluster.machine);
     cost.head_sum.latency += scaling;
     cost.head_sum.alone += scaling;
   }
@@ -108,7 +127,7 @@ PartMemory part_memory(const Plan& plan) {
   // T frees a microbatch before S takes the next one.
   const Bytes kept = std::max(head.kept_bytes, head.kept_for_weight_bytes) + embedding.kept_bytes * std::int64_t{2};
   const std::int64_t exchanged = 2 * (plan.model.mtp_modules + 1) + 2;  // read and made by the head, and the embedding
-  return {.least = states, .most = states + works + kept + bytes(plan.boundary) * exchanged};
+  return {.least = states, .most = states + works + kept + hidden_of_rank(plan) * exchanged};
 }
 
 void require_vocabulary_possible(const Plan& plan, bool has_profile) {

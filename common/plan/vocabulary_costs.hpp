@@ -16,10 +16,15 @@ struct PartCosts {
 };
 [[nodiscard]] PartCosts part_costs(const Plan& plan, const Scenario& scenario);
 
+// `scenario` with such a part as its model, whose head and embedding are the blocks 1 and 0. `scenario`: as the plan
+// was made of, or its own.
+[[nodiscard]] Scenario scenario_of_part(const Plan& plan, Scenario scenario);
+
 // What their stages take, with what each takes once a step, in their order.
 [[nodiscard]] std::vector<ComputeCost> part_stages(const Plan& plan, const PartCosts& parts, const StageGroups& groups);
 
-// What joins them. Hidden states are broadcast and added up over a ring, in which all ranks but one receive them; of
+// What joins them: of a tensor group among the ranks at the same place in it, which have the same tokens where these
+// are divided. Hidden states are broadcast and added up over a ring, in which all ranks but one receive them; of
 // tokens' statistics, three numbers in fp32, there is an all-reduce. With modules that predict more tokens all heads'
 // go together.
 [[nodiscard]] VocabularyCost vocabulary_cost(const Plan& plan);

@@ -32,6 +32,7 @@ class StagePrograms {
   std::vector<bool> redone_;                            // by layer
   std::vector<std::size_t> first_;                      // of each block the first like it
   std::map<int, std::vector<BlockProgram>> of_degree_;  // by data degree of the stage; of the first of equal blocks
+  std::vector<BlockProgram> of_parts_;                  // of a divided vocabulary: embedding, head
 };
 
 }  // namespace plumb

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "common/program/block_moves.hpp"
+
 namespace plumb {
 namespace {
 
@@ -15,6 +17,14 @@ double share_behind(const PlacedMove* move, const PlacedSite& site, const Placed
   return static_cast<double>(move->move.elements_to) / static_cast<double>(elements(site.outputs.front().whole.shape));
 }
 
+// What part of what a product reads one rank keeps.
+double input_share(const PlacedSite& site, const PlacedBlock& placed) {
+  const PlacedTensor& input = site.inputs.front();
+  const PlacedMove* const move = find_move(placed, Phase::forward, Role::input, input.whole.name);
+  if (move == nullptr) return 1.0 / ways_of(placed.mesh, input);
+  return static_cast<double>(move->move.elements_from) / static_cast<double>(elements(input.whole.shape));
+}
+
 // What part of what an operation keeps until I one rank holds: of its work, of products of their output; of which
 // experts each token goes to, as it is dispatched.
 double kept_share(const Operation& operation, const PlacedBlock& placed) {
@@ -26,13 +36,15 @@ double kept_share(const Operation& operation, const PlacedBlock& placed) {
 }
 
 // The same of what waits for W: inputs of products as they are kept, which W gathers; output gradients of products as
-// their site makes the output, for what I has gathered of them is held until W, or as they are kept if W gathers them.
+// their site makes the output, for what I has gathered of them is held until W, or as they are kept if W gathers them;
+// and so of what has no gradient.
 double waiting_share(const Operation& operation, const PlacedBlock& placed) {
   const PlacedSite& site = site_of(placed, site_name(operation));
   if (!multiplies(operation)) return share_of(placed.mesh, site);
   const PlacedTensor& output = site.outputs.front();
   const bool gathers = find_move(placed, Phase::weight_gradient, Role::output_gradient, output.whole.name) != nullptr;
-  return 1.0 / ways_of(placed.mesh, gathers ? site.kept.front() : output);
+  const bool as_kept = gathers || !has_backward(operation);
+  return 1.0 / ways_of(placed.mesh, as_kept ? site.kept.front() : output);
 }
 
 // F has gathered its output, and keeps that for W (3d, common/block_cost/gathered.hpp): the rank's own part, of which
@@ -56,14 +68,19 @@ std::vector<KeptValue> kept_values(const std::vector<Operation>& operations, con
     const double share = kept_share(operation, placed);
     const double waiting = waiting_share(operation, placed);
     const bool gathered = !multiplies(operation) && is_kept_gathered(operation, placed);
-    const double until_weight = gathered ? 0 : operation.kept_for_weight_bytes;
-    const double as_input = gathered ? operation.kept_as_input_bytes : 0;
+    // Of a product that is what it reads, if nothing before it keeps that.
+    const double read = is_matmul(operation.kind) ? operation.kept_as_input_bytes : 0;
+    const double own_input = read > 0 ? tokens * read * input_share(site_of(placed, site_name(operation)), placed) : 0;
+    const double until_weight = gathered ? 0 : operation.kept_for_weight_bytes - read;
+    const double as_input = gathered ? operation.kept_as_input_bytes : read;
     const Working working = operation.working.value_or(Working{operation.kept_bytes, operation.kept_bytes});
-    values.push_back({.until_input_gradient = tokens * ((operation.kept_bytes - as_input - adapter) * share + adapter),
-                      .until_weight_gradient = tokens * ((until_weight - 2 * adapter) * waiting + 2 * adapter),
-                      .in_forward = tokens * working.forward * share + operation.workspace_bytes,
-                      .in_input_gradient = tokens * working.input_gradient * share + operation.workspace_bytes,
-                      .redone = makes_probabilities(operation)});
+    const double until_input = operation.kept_bytes - as_input - adapter;
+    values.push_back(
+        {.until_input_gradient = tokens * (until_input * share + adapter) + own_input,
+         .until_weight_gradient = tokens * ((until_weight - 2 * adapter) * waiting + 2 * adapter) + own_input,
+         .in_forward = tokens * working.forward * share + operation.workspace_bytes,
+         .in_input_gradient = tokens * working.input_gradient * share + operation.workspace_bytes,
+         .redone = makes_probabilities(operation)});
   }
   return values;
 }

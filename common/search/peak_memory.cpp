@@ -100,7 +100,8 @@ std::int64_t PeakMemory::bound(const CompiledGraph& compiled, int more, std::siz
   });
   const std::int64_t messages = 4 * std::ssize(compiled.stages_of_rank[rank]) * piled_up;  // as most_messages counts
   const auto& at_once = compiled.ranks[rank].most_messages;
-  return std::inner_product(message_.begin(), message_.end(), at_once.begin(), most + message_.front() * messages);
+  return std::inner_product(message_.begin(), message_.end(), at_once.begin(),
+                            most + std::ranges::max(message_) * messages);
 }
 
 void PeakMemory::collect_arrivals(const CompiledGraph& compiled, const CompiledTimes& times, const CompiledRank& rank,

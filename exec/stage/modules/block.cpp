@@ -33,6 +33,7 @@ Module make_end(const ModuleContext& context, int block, const VocabularyPart& p
     case ModelPart::without_vocabulary:
       return block == 0 ? make_positions(context) : make_last_norm(context);
     case ModelPart::vocabulary:
+    case ModelPart::vocabulary_and_target_rows:
       return block == 0 ? make_embedding_part(context, part.index) : make_head_part(context);
   }
   return block == 0 ? make_embedding(context) : make_head(context);

@@ -2,6 +2,7 @@
 // model and closed forms; and what cannot be planned with it.
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 #include "common/graph/memory.hpp"
 #include "common/model/parameters.hpp"
@@ -90,12 +91,65 @@ TEST_CASE("vocabulary over the pipeline: received bytes are those of the ring th
   }
 }
 
+// Of t ranks, for each microbatch and in parts of bsh, f = (t−1)/t: the head's logits of gathered tokens (sp), its
+// statistics, the gradient of its input, in W (sp) its input again; with one barrier the targets' rows; and what the
+// embedding looks up, in W (sp) its gradient. Rank 1 of the pipeline has neither end of a model that is whole.
+TEST_CASE("vocabulary over the pipeline: beside tensor ranks each has its part of the tables, and their moves") {
+  for (const int tensor : {2, 4}) {
+    for (const bool sp : {false, true}) {
+      for (const int barriers : {1, 2}) {
+        for (const bool tied : {false, true}) {
+          const LayoutCase c{.nodes = 2,
+                             .pipeline = 4,
+                             .tensor = tensor,
+                             .sequence_parallel = sp,
+                             .tied = tied,
+                             .vocabulary_barriers = barriers};
+          const Plan plan = plumb::testing::plan_of(c);
+          LayoutCase whole_vocabulary = c;
+          whole_vocabulary.vocabulary_barriers = 0;
+          const Plan whole = plumb::testing::plan_of(whole_vocabulary);
+          CAPTURE(tensor, sp, barriers, tied);
+          CHECK(parameters_of(plan, 1) == parameters_of(whole, 1) + (tied ? 1 : 2) * table / (4 * tensor));
+          const double f = 1 - 1.0 / tensor;
+          const double own = sp ? bsh / tensor : bsh;
+          const double times = sp ? 1 : 2;  // of a gather or a reduce-scatter, or of an all-reduce
+          const double of_head = times * f * bsh * (1 + (barriers == 1 ? 1 : 0)) + (sp ? 2 * f * bsh : 0);
+          const double of_embedding = times * f * bsh + (sp ? f * bsh : 0);
+          const Timeline predicted = predict_by_path(plan);
+          const AxisTraffic with = predicted.ranks[1].by_axis.value();
+          const AxisTraffic without = predict_by_path(whole).ranks[1].by_axis.value();
+          CHECK(static_cast<double>(with.tensor.value - without.tensor.value) ==
+                16 * (of_head + of_embedding + 2 * f * statistics));
+          CHECK(static_cast<double>(with.pipeline.value - without.pipeline.value) ==
+                16 * ((1 + 1 + 1) * own + 2 * 3.0 / 4 * statistics));
+          // Kept of the head: what it reads, the logarithms of its softmax in fp32 with a number of each target, and
+          // rows.
+          const double logits = 512 * (4.0 * 1024 / 4 + 8) / tensor;
+          CHECK(static_cast<double>(plan.costs.stages[4].kept_bytes.value) == own + logits + (barriers == 1 ? own : 0));
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("vocabulary over the pipeline: what a rank took for its parts and messages is free at the end of the step") {
+  struct Tensor {
+    int degree = 1;
+    bool sequence_parallel = false;
+    const char* software = "plumb";
+  };
   for (const char* schedule : {"1f1b", "zb-h1"}) {
     for (const char* recompute : {"none", "full"}) {
-      for (const int barriers : {1, 2}) {
-        const LayoutCase c{
-            .pipeline = 4, .schedule = schedule, .recompute = recompute, .vocabulary_barriers = barriers};
+      for (const auto& [barriers, tensor] : std::vector<std::pair<int, Tensor>>{
+               {1, {}}, {2, {}}, {1, {2, true}}, {2, {2}}, {2, {2, false, "megatron-2022"}}}) {
+        const LayoutCase c{.pipeline = 4,
+                           .tensor = tensor.degree,
+                           .sequence_parallel = tensor.sequence_parallel,
+                           .schedule = schedule,
+                           .software = tensor.software,
+                           .recompute = recompute,
+                           .vocabulary_barriers = barriers};
         const Plan plan = plumb::testing::plan_of(c);
         const Schedule lowered = lowered_schedule(plan);
         const ScheduleGraph graph = build_graph(lowered, plan.costs);
@@ -164,20 +218,24 @@ TEST_CASE("vocabulary over the pipeline: a plan is read as it was written, and s
 TEST_CASE("vocabulary over the pipeline: all ranks of a layout take what the pipeline's take") {
   for (const char* schedule : {"1f1b", "zb-h1"}) {
     for (const int barriers : {1, 2}) {
-      for (const char* sharding : {"none", "zero1"}) {
+      for (const auto& [sharding, tensor, sp] :
+           {std::tuple("none", 1, false), std::tuple("zero1", 1, false), std::tuple("none", 2, false),
+            std::tuple("zero1", 2, true), std::tuple("none", 4, true)}) {
         const LayoutCase c{.nodes = 2,
                            .pipeline = 4,
-                           .data = 4,
+                           .tensor = tensor,
+                           .data = 4 / tensor,
+                           .sequence_parallel = sp,
                            .schedule = schedule,
-                           .sharding = sharding,
+                           .sharding = tensor < 4 ? sharding : "none",
                            .vocabulary_barriers = barriers};
         const Plan plan = plumb::testing::plan_of(c);
         const auto path = [](const ScheduleGraph& graph) { return evaluate(graph); };
         const Timeline unfolded = unfolded_timeline(plan, path_engine, path, {});
-        CAPTURE(schedule, barriers, sharding);
+        CAPTURE(schedule, barriers, sharding, tensor, sp);
         CHECK(median_step(unfolded).duration.value == Approx(step_of(plan).value).epsilon(1e-9));
         const Timeline folded = predict_by_path(plan);
-        for (std::size_t rank = 0; rank < unfolded.ranks.size(); ++rank) {  // data innermost
+        for (std::size_t rank = 0; rank < unfolded.ranks.size(); ++rank) {  // tensor and data innermost
           CHECK(unfolded.ranks[rank].received_bytes == folded.ranks[rank / 4].received_bytes);
         }
       }
@@ -213,9 +271,18 @@ TEST_CASE("vocabulary over the pipeline: what cannot be planned is refused by na
         "scenario.yaml:4:" + std::to_string(std::string("layout: {" + layout + ", vocabulary: ").size() + 1) + ": " +
         problem);
   };
+  const std::string panels = "pipeline: 2, tensor: {degree: 4, kind: 2d}";
+  CHECK_THAT(told(panels),
+             at_vocabulary(panels, "a vocabulary over the pipeline cannot be planned yet with a 2d tensor layout"));
+  const std::string pieces = "pipeline: 4, tensor: {degree: 2, sequence_parallel: true, asynchronous: true}";
+  CHECK_THAT(told(pieces), at_vocabulary(pieces,
+                                         "a vocabulary over the pipeline cannot be planned yet with "
+                                         "asynchronous tensor parallelism"));
   const std::string parallel = "pipeline: 4, tensor: {degree: 2}";
-  CHECK_THAT(told(parallel),
-             at_vocabulary(parallel, "a vocabulary over the pipeline cannot be planned yet with tensor parallelism"));
+  CHECK(told(parallel) == "none");
+  CHECK_THAT(
+      told(parallel, "schedule: 1f1b\n", "vocabulary: 500"),
+      at_vocabulary(parallel, "a vocabulary of 500 does not divide over 4 pipeline ranks of 2 tensor ranks each"));
   const std::string sharded = "pipeline: 4, data: {degree: 2, sharding: fsdp}";
   CHECK_THAT(told(sharded), at_vocabulary(sharded, "a vocabulary over the pipeline cannot be planned yet with fsdp"));
   CHECK_THAT(told("pipeline: 8", "schedule: 1f1b\n", "vocabulary: 500"),

@@ -58,7 +58,8 @@ class RandomFamilies {
     return family;
   }
 
-  // Divided over two to eight pipeline ranks; of many tokens the tables outweigh the layers.
+  // Divided over two to eight pipeline ranks, of one or two tensor ranks; of many tokens the tables outweigh the
+  // layers.
   Scenario scenario_of_many_tokens() {
     Scenario scenario = this->scenario();
     scenario.model.vocabulary = one_of<std::int64_t>({8400, 67200});
@@ -67,7 +68,6 @@ class RandomFamilies {
   Family vocabulary_family() {
     Family family = this->family({"1f1b", "zb-h1"});
     family.layout.pipeline = number(2, 8);
-    family.layout.tensor = {};
     family.layout.data = {.degree = family.layout.data.degree, .sharding = coin() ? Sharding::zero1 : Sharding::none};
     family.layout.vocabulary_barriers = number(1, 2);
     return family;

@@ -62,7 +62,8 @@ inline std::string random_vocabularies(unsigned seed, const std::string& memory 
   const std::string batch = random.one_of({"16", "64"});
   const std::string recompute = random.one_of({"none", "[none, full]", "[full, {layers: 1}]"});
   const std::string offload = random.one_of({"none", "none", "[none, optimizer]"});
-  const std::string tensor = random.one_of({"1", "auto"});
+  const std::string tensor =
+      random.one_of({"1", "auto", "[1, 2], sequence_parallel: auto", "2, sequence_parallel: true"});
   const std::string sharding = random.one_of({"none", "[zero1, fsdp]"});
   const std::string schedule = random.one_of({"[1f1b, zb-h1]", "[gpipe, 1f1b]", "1f1b"});
   const std::string software = random.one_of({"megatron-2022", "plumb"});

@@ -17,6 +17,7 @@ struct Weighed {
   Candidate best = {};  // built: of what fits
   std::vector<Bytes> peaks = {};
   std::array<int, 3> built = {};  // by barriers
+  int beside_tensor = 0;          // of those with barriers, by tensor ranks
 };
 
 // The layouts without barriers with none, one or two each: without the search's own list of them.
@@ -33,6 +34,7 @@ Weighed weigh_all(const Scenario& scenario) {
         if (!candidate.built || !candidate.own) continue;
         all.peaks.push_back(candidate.peak_bytes);
         ++all.built.at(static_cast<std::size_t>(barriers));
+        all.beside_tensor += barriers > 0 && whole.tensor.degree > 1 ? 1 : 0;
         if (candidate.fits && (!all.best.built || stands_before(candidate, all.best))) all.best = candidate;
       }
     }
@@ -57,10 +59,12 @@ TEST_CASE("with the vocabulary left open the best of a search is the best of eve
   std::array<int, 3> met = {};
   std::array<int, 3> won = {};
   int excluded = 0;
+  int beside_tensor = 0;
   for (unsigned seed = 0; seed < cases(24U); ++seed) {
     CAPTURE(seed);
     const Weighed roomy = weigh_all(read_text(random_vocabularies(seed)));
     REQUIRE(roomy.peaks.size() > 3);
+    beside_tensor += roomy.beside_tensor;
     for (std::size_t barriers = 0; barriers < met.size(); ++barriers) met.at(barriers) += roomy.built.at(barriers);
     // So much memory that a sixth, or half, of them have enough.
     std::vector<Bytes> peaks = roomy.peaks;
@@ -84,6 +88,7 @@ TEST_CASE("with the vocabulary left open the best of a search is the best of eve
     }
   }
   for (const int built : met) CHECK(built >= found_in(100));
+  CHECK(beside_tensor >= found_in(100));
   CHECK(won[0] > 0);
   CHECK((won[1] + won[2] > 0 || cases(24U) < 24U));
   CHECK(excluded > 0);
@@ -98,10 +103,15 @@ TEST_CASE("what cannot divide a vocabulary over the pipeline falls out of a sear
   };
   const std::string open = "pipeline: auto, tensor: auto, data: {degree: auto, sharding: [none, zero1, zero2]}";
   const SearchResult all = searched(text("500", open, ", offload: [none, optimizer]"));
-  CHECK(says(all, "cannot be planned yet with tensor parallelism"));
   CHECK(says(all, "cannot be planned yet with zero2"));
   CHECK(says(all, "cannot be planned yet with offload"));
   CHECK(says(all, "a vocabulary of 500 does not divide over 8 pipeline ranks"));
+  CHECK(says(all, "a vocabulary of 500 does not divide over 2 pipeline ranks of 4 tensor ranks each"));
+  const SearchResult kinds =
+      searched(text("512", "pipeline: 2, tensor: {degree: 4, kind: auto, sequence_parallel: auto, asynchronous: auto}",
+                    ", microbatch: 2"));
+  CHECK(says(kinds, "cannot be planned yet with a 2d tensor layout"));
+  CHECK(says(kinds, "cannot be planned yet with asynchronous tensor parallelism"));
   CHECK(says(all, "the ranks of gpipe do not divide a vocabulary over the pipeline"));
   // Of a pipeline of one rank there is nothing to divide.
   const SearchResult one = searched(text("512", "pipeline: 1, data: {degree: 8}", ", recompute: [none, full]"));

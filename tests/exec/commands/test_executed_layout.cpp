@@ -37,6 +37,9 @@ TEST_CASE("a vocabulary over the pipeline is executed on hosts, and refused by n
                                           ContainsSubstring("on a GPU or over NCCL is not executed yet") &&
                                           ContainsSubstring("--device cpu and --transport local or gloo"));
   }
+  plan.layout.tensor.degree = 2;
+  CHECK_THAT(refusal(plan),
+             ContainsSubstring("a vocabulary over the pipeline with a tensor degree is not executed yet"));
 }
 
 TEST_CASE("pipelines and plain data parallelism are executed, and what else there is says what is") {
