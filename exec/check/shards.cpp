@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "common/base/error.hpp"
 #include "common/model/lora.hpp"
@@ -17,37 +18,34 @@ bool same_bits(float a, float b) { return std::memcmp(&a, &b, sizeof a) == 0; }
 
 }  // namespace
 
-Shards::Shards(const Plan& plan) : plan_(plan), parts_(static_cast<std::size_t>(plan.layout.tensor.degree)) {
+Shards::Shards(const Plan& plan) : plan_(plan) {
   const int pipeline = plan.layout.vocabulary_barriers > 0 ? plan.layout.pipeline : 1;
-  if (parts_.size() == 1) {
-    parts_.resize(static_cast<std::size_t>(pipeline));
-    for (int part = 0; part < pipeline; ++part) {
-      add_blocks({.index = part, .count = pipeline}, parts_[static_cast<std::size_t>(part)]);
-    }
-    return;
-  }
-  for (int block = 0; block <= head_block(plan.model); ++block) {
-    for (std::size_t position = 0; position < parts_.size(); ++position) {
-      const Division division(plan.model, block, plan.layout.tensor, plan.training, static_cast<int>(position));
-      for (const std::string& name : division.names()) {
-        parts_[position][name] = {.of = division.elements(name), .ranges = division.owned(name)};
-      }
+  for (int part = 0; part < pipeline; ++part) {
+    for (int position = 0; position < plan.layout.tensor.degree; ++position) {
+      add_blocks({.index = part, .count = pipeline}, position, parts_.emplace_back());
     }
   }
 }
 
-void Shards::add_blocks(const VocabularyPart& of_vocabulary, std::map<std::string, Part>& parts) const {
+void Shards::add_blocks(const VocabularyPart& of_vocabulary, int position, std::map<std::string, Part>& parts) const {
+  const Model of_part = with_rows_of_part(plan_.model, of_vocabulary);
   for (int block = 0; block <= head_block(plan_.model); ++block) {
+    std::optional<Division> division;
+    if (plan_.layout.tensor.degree > 1) division.emplace(of_part, block, plan_.layout.tensor, plan_.training, position);
     for (const Parameter& parameter : with_adapters(block_parameters(plan_.model, block), plan_.training.lora)) {
-      parts[parameter.name] = {.of = elements(parameter), .ranges = elements_of_part(parameter, of_vocabulary)};
+      const std::string& name = parameter.name;
+      parts[name] = {.of = elements(parameter),
+                     .ranges = division ? elements_within_part(division->owned(name), name, division->elements(name),
+                                                               of_vocabulary)
+                                        : elements_of_part(parameter, of_vocabulary)};
     }
   }
 }
 
 std::size_t Shards::position_of(int rank) const {
-  const bool over_pipeline = plan_.layout.vocabulary_barriers > 0;
-  const MeshAxis axis = over_pipeline ? MeshAxis::pipeline : MeshAxis::tensor;
-  return static_cast<std::size_t>(coordinates(plan_.layout, rank).at(static_cast<std::size_t>(axis)));
+  const MeshCoordinates at = coordinates(plan_.layout, rank);
+  const int part = plan_.layout.vocabulary_barriers > 0 ? at[static_cast<std::size_t>(MeshAxis::pipeline)] : 0;
+  return static_cast<std::size_t>(part * plan_.layout.tensor.degree + at[static_cast<std::size_t>(MeshAxis::tensor)]);
 }
 
 std::string Shards::add(int rank, const NamedGradients& mine, Holds holds) {

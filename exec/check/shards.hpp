@@ -38,14 +38,15 @@ class Shards {
     std::vector<bool> there;
   };
 
-  void add_blocks(const VocabularyPart& of_vocabulary, std::map<std::string, Part>& parts) const;
+  // Of the rank at `position` of its tensor group.
+  void add_blocks(const VocabularyPart& of_vocabulary, int position, std::map<std::string, Part>& parts) const;
   [[nodiscard]] std::size_t position_of(int rank) const;
 
   // Elements of what `part` says, from `first` of them on; whether those that were there have the same bits.
   [[nodiscard]] static bool put(Whole& whole, const Part& part, std::size_t first, const std::vector<float>& values);
 
   const Plan& plan_;
-  // By position in the tensor group, or on the pipeline where that divides the vocabulary.
+  // By position in the tensor group, of each rank of the pipeline in turn where that divides the vocabulary.
   std::vector<std::map<std::string, Part>> parts_;
   std::map<std::string, Whole> found_;
 };

@@ -159,10 +159,7 @@ void require_executed_grid(const Plan& plan, const SessionOptions& options) {
 }
 
 void require_executed_vocabulary(const Plan& plan, const SessionOptions& options) {
-  require_none(plan, std::array{Missing{plan.layout.vocabulary_barriers > 0 && plan.layout.tensor.degree > 1,
-                                        "a vocabulary over the pipeline with a tensor degree",
-                                        "tensor: {degree: 1}, or a layout without vocabulary"},
-                                Missing{plan.layout.vocabulary_barriers > 0 && on_streams(options),
+  require_none(plan, std::array{Missing{plan.layout.vocabulary_barriers > 0 && on_streams(options),
                                         "a vocabulary over the pipeline on a GPU or over NCCL",
                                         "a layout without vocabulary, or run it with --device cpu and --transport "
                                         "local or gloo"}});

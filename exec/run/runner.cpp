@@ -71,6 +71,7 @@ class RankRun {
       exchanges_.emplace(plan, lowered, transport_, stage,
                          options.memory.allocate ? options.memory.allocate : PartExchanges::Allocate(plain_memory));
       exchanges_->beside_waits([this] { sums_.progress(); });
+      exchanges_go_on_.emplace(transport, [this] { exchanges_->progress(); });
     }
     if (evicts(lowered)) evictions_.emplace(lowered, transport_, stage, moved_);
     if (evictions_ && asynchronous_) evictions_->on_device(device_.compute(), moments_);
@@ -379,6 +380,8 @@ class RankRun {
   GradientSums sums_;
   std::optional<Evictions> evictions_;      // if there are any
   std::optional<PartExchanges> exchanges_;  // of a divided vocabulary
+  // Ranks of a tensor group wait for each other within actions, and then others for what this one has to exchange.
+  std::optional<Meanwhile> exchanges_go_on_;
 };
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/base/error.hpp"
+#include "exec/stage/modules/vocabulary_parts.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -47,6 +48,7 @@ at::Tensor joined(std::span<const Payload> of_parts, std::int64_t tokens) {
 HeadPart::HeadPart(TorchStageSettings settings, std::shared_ptr<const Corpus> corpus, int barriers, WeightPtr table)
     : TorchStage(std::move(settings), std::move(corpus)),
       barriers_(barriers),
+      moves_(head().divided()),
       table_(table ? std::move(table) : weight_named(*this, "head.weight")),
       bias_(weight_named(*this, "head.bias")) {}
 
@@ -72,16 +74,26 @@ double HeadPart::gradient_scale(int microbatch) const {
   return share_of_update(microbatch) / static_cast<double>(training.microbatch * training.sequence);
 }
 
+at::Tensor HeadPart::logits_of(const at::Tensor& x) const {
+  return bias_ ? at::addmm(bias_->value, x, table_->value.t()) : at::mm(x, table_->value.t());
+}
+
 Payload HeadPart::forward(int microbatch, Payload input) {
   const c10::NoGradGuard no_grad;
-  const at::Tensor x = rows(received(std::move(input), microbatch, "activations"));
-  at::Tensor logits = bias_ ? at::addmm(bias_->value, x, table_->value.t()) : at::mm(x, table_->value.t());
-  const std::int64_t first_row = settings().part.index * logits.size(1);
+  head().begin(Phase::forward, microbatch);
+  const at::Tensor x = received(std::move(input), microbatch, "activations");
+  const std::int64_t first_row = first_row_of_part(settings().model, settings().part, head().divided());
   Microbatch of{.x = x,
-                .part = part_logits(std::move(logits), targets_of(microbatch), first_row),
+                .part = part_logits(logits_of(moves_.gathered(x, Phase::forward)), targets_of(microbatch), first_row),
                 .softmax = {},
                 .gradient = {},
+                .target_rows = {},
                 .of_all = {}};
+  of.part.statistics = moves_.joined(std::move(of.part.statistics));
+  if (barriers_ == 1 && moves_.has_group()) {
+    of.target_rows = moves_.target_rows(table_->value, of.part.targets, x);
+  }
+  head().end();
   at::Tensor statistics = of.part.statistics;
   if (microbatches_.emplace(microbatch, std::move(of)).second) {
     return barriers_ == 2 ? to_payload(std::move(statistics)) : Payload{};
@@ -93,28 +105,33 @@ Payload HeadPart::forward(int microbatch, Payload input) {
 Payload HeadPart::input_gradient(int microbatch, Payload /*output_gradient*/) {
   const c10::NoGradGuard no_grad;
   Microbatch& of = under_way(microbatch, "I");
+  head().begin(Phase::input_gradient, microbatch);
   of.softmax = own_softmax(of.part, of.x.scalar_type());
-  of.gradient = at::mm(of.softmax, table_->value);
+  of.gradient = moves_.added_up(at::mm(of.softmax, table_->value), of.x);
+  head().end();
   return to_payload(of.part.statistics);
 }
 
 Payload HeadPart::join_statistics(int microbatch, std::span<const Payload> of_parts) {
   const c10::NoGradGuard no_grad;
   Microbatch& of = under_way(microbatch, "ALLRED");
-  of.of_all = joined(of_parts, of.x.size(0));
+  of.of_all = joined(of_parts, of.part.statistics.size(0));
   losses_.at(static_cast<std::size_t>(microbatch)) = mean_loss(of.of_all).item<double>();
   if (barriers_ == 2) return {};
   const at::Tensor made = summand(of, gradient_scale(microbatch));
   of.gradient.reset();
+  of.target_rows.reset();
   return to_payload(made.to(settings().numerics.compute).contiguous());
 }
 
 // Algorithm 2: A · scale − the target's row, of the tokens whose target is here.
 at::Tensor HeadPart::summand(const Microbatch& of, double scale) const {
-  at::Tensor gradient = of.gradient.to(wide_type(of.gradient.scalar_type())).mul(scale_of_part(of.part, of.of_all));
+  const at::Tensor of_part = moves_.of_own_tokens(scale_of_part(of.part, of.of_all), of.x);
+  at::Tensor gradient = of.gradient.to(wide_type(of.gradient.scalar_type())).mul(of_part);
+  if (of.target_rows.defined()) return gradient.sub_(of.target_rows).mul_(scale);
   const auto [mine, targets] = own_targets(of.part);
   const at::Tensor rows_of_targets = at::embedding(table_->value, targets);
-  gradient.index_add_(0, mine, rows_of_targets.to(gradient.scalar_type()), -1);
+  rows(gradient).index_add_(0, mine, rows_of_targets.to(gradient.scalar_type()), -1);
   return gradient.mul_(scale);
 }
 
@@ -124,9 +141,13 @@ Payload HeadPart::backward(int microbatch, Payload /*output_gradient*/) {
   const at::Tensor scale = at::scalar_tensor(gradient_scale(microbatch), at::kDouble);
   const at::Tensor gradient =
       gradient_of_logits(log_softmax(of.part, of.of_all), of.part.targets, scale).to(settings().numerics.compute);
-  at::Tensor of_x = at::mm(gradient, table_->value);
-  accumulate_product(table_->gradient, gradient, of.x);
+  head().begin(Phase::input_gradient, microbatch);
+  at::Tensor of_x = moves_.added_up(at::mm(gradient, table_->value), of.x);
+  head().end();
+  head().begin(Phase::weight_gradient, microbatch);
+  accumulate_product(table_->gradient, gradient, moves_.gathered(of.x, Phase::weight_gradient));
   if (bias_) accumulate_rows(*bias_, gradient);
+  head().end();
   tell_complete();
   return to_payload(std::move(of_x));
 }
@@ -136,7 +157,8 @@ void HeadPart::weight_gradient(int microbatch) {
   const Microbatch of = ended(microbatch, "W");
   const double scale = gradient_scale(microbatch);
   const at::Tensor of_softmax = scale_of_part(of.part, of.of_all).mul_(scale);
-  const at::Tensor wide = of.x.to(of_softmax.scalar_type());
+  head().begin(Phase::weight_gradient, microbatch);
+  const at::Tensor wide = moves_.gathered(of.x, Phase::weight_gradient).to(of_softmax.scalar_type());
   accumulate_product(table_->gradient, of.softmax, wide.mul(of_softmax).to(of.x.scalar_type()));
   const auto [mine, targets] = own_targets(of.part);
   table_->gradient.index_add_(0, targets, wide.index_select(0, mine), -scale);
@@ -144,6 +166,7 @@ void HeadPart::weight_gradient(int microbatch) {
     accumulate(*bias_, at::mv(of.softmax.to(of_softmax.scalar_type()).t(), of_softmax.flatten()));
     bias_->gradient.index_add_(0, targets, at::ones_like(targets, bias_->gradient.options()), -scale);
   }
+  head().end();
   tell_complete();
 }
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 
+#include "exec/stage/head_part_moves.hpp"
 #include "exec/stage/torch_stage.hpp"
 #include "exec/stage/vocabulary/part_softmax.hpp"
 
@@ -19,6 +20,10 @@ namespace plumb::exec {
 //   join_statistics: the loss; with one barrier gives this part's summand of the gradient of x, A scaled less W's rows
 //   two barriers, T, B: gives the summand, and adds to the gradients of W and bias
 //   one barrier, T, W: adds to these
+//
+// Where a tensor group shares the part out, its ranks make all of it of their own rows of Wᵀ, together: x is gathered
+// if each has other tokens; the statistics are joined, so that the part's softmax is that of all their rows; gradients
+// of x are added up; and with one barrier W's rows of the targets, which are not scaled, apart from these.
 class HeadPart final : public TorchStage {
  public:
   // Of the model's part (ModelPart::vocabulary) the block is its head alone. `table`: of a tied model, that of the
@@ -39,20 +44,26 @@ class HeadPart final : public TorchStage {
  private:
   void tell_complete();
   [[noreturn]] void refuse(const char* action, int microbatch) const;
+  // Hidden states of the tokens that this rank has stand as [b, s, h], all others as [b·s, …].
   struct Microbatch {
-    at::Tensor x;  // [tokens, h]
+    at::Tensor x;
     PartLogits part;
-    at::Tensor softmax;   // with one barrier, of the part's own rows, [tokens, v]
-    at::Tensor gradient;  // A, [tokens, h], until the statistics are joined
+    at::Tensor softmax;      // with one barrier, of the part's own rows, [b·s, v]
+    at::Tensor gradient;     // A, until the statistics are joined,
+    at::Tensor target_rows;  // and W's rows of the targets that the tensor group has, if there is one
     TokenStatistics of_all;
   };
 
   [[nodiscard]] Microbatch& under_way(int microbatch, const char* action);
   [[nodiscard]] Microbatch ended(int microbatch, const char* action);
   [[nodiscard]] double gradient_scale(int microbatch) const;
+  [[nodiscard]] at::Tensor logits_of(const at::Tensor& x) const;
   [[nodiscard]] at::Tensor summand(const Microbatch& of, double scale) const;
 
+  [[nodiscard]] Block& head() { return *blocks_.front(); }
+
   int barriers_;
+  PartMoves moves_;
   WeightPtr table_;
   WeightPtr bias_;  // null: it has none
   std::map<int, Microbatch> microbatches_;

@@ -1,6 +1,7 @@
 #include "exec/stage/stage_settings.hpp"
 
 #include "common/base/error.hpp"
+#include "common/layout/tensor_grid.hpp"
 #include "common/model/divided_vocabulary.hpp"
 #include "common/schedule/vocabulary_parts.hpp"
 #include "common/schedule/weight_versions.hpp"
@@ -30,7 +31,7 @@ Model model_of_stage(const Plan& plan, int stage) {
   if (plan.schedule.vocabulary_barriers == 0) return plan.model;
   if (!is_part(plan.schedule, stage)) return without_vocabulary(plan.model);
   Model part = plan.model;
-  part.part = ModelPart::vocabulary;
+  part.part = sort_of_part(plan.layout);
   return part;
 }
 

@@ -13,6 +13,7 @@
 #include "exec/device/payload.hpp"
 #include "exec/transport/group_bytes.hpp"
 #include "exec/transport/launch_plan/launched.hpp"
+#include "exec/transport/meanwhile.hpp"
 #include "exec/transport/times_within.hpp"
 
 namespace plumb::exec {
@@ -46,7 +47,7 @@ class Stopped : public RunError {
 // Of one rank. Messages of one (peer, channel) arrive in the order in which they were sent; there are no tags.
 // Every call throws RunError (peer, channel, bytes, what was expected) on failure, abort or passed deadline.
 // One thread uses a Transport; `abort` may be called from any.
-class Transport : public CountsGroups, public CountsTimesWithin {
+class Transport : public CountsGroups, public CountsTimesWithin, public GoesOnMeanwhile {
  public:
   Transport() = default;
   Transport(const Transport&) = delete;
@@ -79,8 +80,7 @@ class Transport : public CountsGroups, public CountsTimesWithin {
   // Whether the oldest expected parcel is here, so that receiving it takes no time.
   [[nodiscard]] virtual bool has_parcel(int peer) = 0;
 
-  // Waits for the oldest expected parcel. Where messages move on streams its parts come in their order: once the last
-  // one is ready, all are.
+  // Waits for the oldest expected parcel. Where messages move on streams, once its last part is ready all are.
   [[nodiscard]] virtual ReceivedParcel receive_parcel(int peer, Clock::time_point deadline) = 0;
 
   // Element-wise sum over `group` (ascending ranks, this one among them), in place: the same bits on every rank. fp32

@@ -49,8 +49,10 @@ FORMS = {"1d": ("kind: 1d", 1), "sp": ("kind: 1d, sequence_parallel: true", 1),
          "async": ("kind: 1d, sequence_parallel: true, asynchronous: true", 1), "2d": ("kind: 2d", 2),
          "2.5d": ("kind: 2.5d, depth: 2", 4), "3d": ("kind: 3d", 4),
          "vocabulary-1": ("kind: 1d", 1), "vocabulary-2": ("kind: 1d", 1),  # over the pipeline, so many barriers
+         "sp-vocabulary-1": ("kind: 1d, sequence_parallel: true", 1),
+         "sp-vocabulary-2": ("kind: 1d, sequence_parallel: true", 1),
          "2d-async": ("kind: 2d, asynchronous: true", 4), "2.5d-async": ("kind: 2.5d, depth: 2, asynchronous: true", 4)}
-FOLDED = ("vocabulary-1", "vocabulary-2", "2d", "2.5d", "3d", "2d-async", "2.5d-async")
+FOLDED = ("vocabulary-1", "vocabulary-2", "sp-vocabulary-1", "sp-vocabulary-2", "2d", "2.5d", "3d", "2d-async", "2.5d-async")
 AXES = ("tensor", "data", "pipeline")
 
 
@@ -85,7 +87,7 @@ def write_plan(folder, layout, schedule, precision, sharding, options):
                                         schedule=schedule, precision=precision,
                                         tied=str(options.tied).lower(), sharding=sharding,
                                         overlap=str(options.overlap).lower(),
-                                        vocabulary=f", vocabulary: {{over: pipeline, barriers: {form[-1]}}}" if form.startswith("vocabulary") else "",
+                                        vocabulary=f", vocabulary: {{over: pipeline, barriers: {form[-1]}}}" if "vocabulary" in form else "",
                                         offload=f", offload: {options.offload}" if options.offload else ""))
     run(BIN / "plumb", "plan", scenario, "-o", plan)
     return plan

@@ -21,12 +21,13 @@ namespace {
 
 // With the layers of the model as they are, and its vocabulary as this rank has it.
 Model local_model(Model model, const Divided* divided, const VocabularyPart& part, bool is_layer) {
-  if (divided != nullptr && !is_layer) model.vocabulary = divided->of.vocabulary();
-  model.vocabulary /= part.count;
+  if (divided == nullptr) return with_rows_of_part(std::move(model), part);
+  if (!is_layer && model.part != ModelPart::without_vocabulary) model.vocabulary = divided->of.vocabulary();
   return model;
 }
 
-Module make_end(const ModuleContext& context, int block, const VocabularyPart& part) {
+// `first_row`: of a part of the vocabulary.
+Module make_end(const ModuleContext& context, int block, std::int64_t first_row) {
   switch (context.model.part) {
     case ModelPart::whole:
       break;
@@ -34,7 +35,7 @@ Module make_end(const ModuleContext& context, int block, const VocabularyPart& p
       return block == 0 ? make_positions(context) : make_last_norm(context);
     case ModelPart::vocabulary:
     case ModelPart::vocabulary_and_target_rows:
-      return block == 0 ? make_embedding_part(context, part.index) : make_head_part(context);
+      return block == 0 ? make_embedding_part(context, first_row) : make_head_part(context);
   }
   return block == 0 ? make_embedding(context) : make_head(context);
 }
@@ -58,7 +59,8 @@ Module make_module(const Model& whole, int block, const Training& training, Weig
     const Layer& all = model.layers[static_cast<std::size_t>(block - 1)];
     return divided == nullptr ? all : divided->of.local(all);
   };
-  Module module = is_layer ? make_layer(context, layer()) : make_end(context, block, part);
+  const std::int64_t first_row = is_part_of_vocabulary(whole) ? first_row_of_part(whole, part, divided) : 0;
+  Module module = is_layer ? make_layer(context, layer()) : make_end(context, block, first_row);
   store.require_all_taken();
   return module;
 }
@@ -72,6 +74,7 @@ BlockProgram program_of(const Model& model, int block, const Training& training,
   return work_of_block(scenario, static_cast<std::size_t>(block))->program;
 }
 
+// `model`: with the rows of the vocabulary that its ranks share out.
 std::unique_ptr<Divided> divided_block(const Model& model, int block, const Training& training, TensorGroupPtr group) {
   if (!group) return nullptr;
   Division division(model, block, group->layout(), training, group->position());
@@ -86,6 +89,10 @@ std::unique_ptr<Divided> divided_block(const Model& model, int block, const Trai
   return divided;
 }
 
+IndexRanges owned_by(const Divided& divided, const std::string& name, const VocabularyPart& part) {
+  return elements_within_part(divided.of.owned(name), name, divided.of.elements(name), part);
+}
+
 // Which part of a parameter a rank has.
 class LocalShapes {
  public:
@@ -93,10 +100,12 @@ class LocalShapes {
 
   [[nodiscard]] bool is_whole() const { return divided_ == nullptr && part_.count == 1; }
   [[nodiscard]] std::vector<std::int64_t> shape(const Parameter& whole) const {
-    return divided_ == nullptr ? shape_of_part(whole, part_) : divided_->of.local_shape(whole);
+    Parameter of_part = whole;
+    of_part.shape = shape_of_part(whole, part_);
+    return divided_ == nullptr ? of_part.shape : divided_->of.local_shape(of_part);
   }
   [[nodiscard]] IndexRanges owned(const Parameter& whole) const {
-    return divided_ == nullptr ? elements_of_part(whole, part_) : divided_->of.owned(whole.name);
+    return divided_ == nullptr ? elements_of_part(whole, part_) : owned_by(*divided_, whole.name, part_);
   }
 
  private:
@@ -148,7 +157,7 @@ Carried leaves(const Carried& carried, bool graph_needs_them) {
 
 Block::Block(const Model& model, int block, const Training& training, const Numerics& numerics,
              const BlockSources& sources)
-    : divided_(divided_block(model, block, training, sources.group)),
+    : divided_(divided_block(with_rows_of_part(model, sources.part), block, training, sources.group)),
       part_(sources.part),
       store_(with_adapters(block_parameters(model, block), training.lora), training.seed, numerics,
              cut_of({divided_.get(), part_}), given_of({divided_.get(), part_}, sources)),
@@ -159,7 +168,7 @@ Block::Block(const Model& model, int block, const Training& training, const Nume
                     std::ranges::any_of(store_.all(), [](const WeightPtr& weight) { return weight->is_trained(); })) {}
 
 IndexRanges Block::owned(const Weight& weight) const {
-  return divided_ ? divided_->of.owned(weight.name) : elements_of_part(weight.name, weight.elements(), part_);
+  return divided_ ? owned_by(*divided_, weight.name, part_) : elements_of_part(weight.name, weight.elements(), part_);
 }
 
 at::Tensor Block::run(const at::Tensor& input, const Pass& pass) {

@@ -53,6 +53,10 @@ class Block {
   [[nodiscard]] const std::vector<WeightPtr>& weights() const { return store_.all(); }
   // As a rank of a tensor group has it; null: it is whole.
   [[nodiscard]] const Division* division() const { return divided_ ? &divided_->of : nullptr; }
+  [[nodiscard]] const Divided* divided() const { return divided_.get(); }
+  // Of a block that has no module: what its action moves is ticked off from here to `end`.
+  void begin(Phase phase, int microbatch);
+  void end();
   // Division::summands of a weight.
   [[nodiscard]] std::vector<int> summands(const Weight& weight) const {
     return divided_ ? divided_->of.summands(weight.name) : std::vector<int>{};
@@ -72,8 +76,6 @@ class Block {
 
   [[nodiscard]] std::vector<Carried> carried_before(const Pass& pass) const;
   [[nodiscard]] at::Tensor run(const at::Tensor& input, const Pass& pass);
-  void begin(Phase phase, int microbatch);  // what the action moves is ticked off from here …
-  void end();                               // … to here
   [[nodiscard]] Carried take_carried(int microbatch, const Slice& slice);
 
   std::unique_ptr<Divided> divided_;  // null: it is whole

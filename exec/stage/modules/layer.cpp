@@ -195,7 +195,8 @@ Module make_divided_embedding(const Divided& divided, const WeightPtr& table, co
   const std::int64_t first_row = divided.of.first_of_vocabulary();
   return [=](const at::Tensor& tokens, const Pass& pass) {
     const at::Tensor y = embed_part(tokens, table, first_row, exit, pass.queue);
-    return positions ? add_positions(y, positions, position * y.size(1) % tokens.size(1), pass.queue) : y;
+    return positions ? add_positions(y, positions, first_own_token(position, y.size(1), tokens.size(1)), pass.queue)
+                     : y;
   };
 }
 

@@ -14,8 +14,10 @@ Module make_positions(const ModuleContext& context) {
     return [](const at::Tensor& x, const Pass& /*pass*/) { return x.view(x.sizes()); };
   }
   const WeightPtr positions = context.weights.take("embedding.positions", {model.max_positions, model.hidden});
-  return [=](const at::Tensor& x, const Pass& pass) {
-    return add_positions(x, positions, pass.slice.first_token, pass.queue);
+  const int position = context.divided == nullptr ? 0 : context.divided->group->position();
+  return [=, sequence = context.sequence](const at::Tensor& x, const Pass& pass) {
+    const std::int64_t first = pass.slice.first_token + first_own_token(position, x.size(1), sequence);
+    return add_positions(x, positions, first, pass.queue);
   };
 }
 
@@ -23,12 +25,17 @@ Module make_last_norm(const ModuleContext& context) {
   return make_norm(context, "final_norm", context.model.final_norm).of;
 }
 
-Module make_embedding_part(const ModuleContext& context, int part) {
+std::int64_t first_row_of_part(const Model& whole, const VocabularyPart& part, const Divided* divided) {
+  const std::int64_t in_part = divided == nullptr ? 0 : divided->of.first_of_vocabulary();
+  return part.index * with_rows_of_part(whole, part).vocabulary + in_part;
+}
+
+Module make_embedding_part(const ModuleContext& context, std::int64_t first_row) {
   const Model& model = context.model;
   const WeightPtr table = weight_of(context, "embedding", {model.vocabulary, model.hidden});
-  const std::int64_t first_row = part * model.vocabulary;
+  const CrossingPtr exit = exit_of(context.divided, "embedding");
   return [=](const at::Tensor& tokens, const Pass& pass) {
-    return embed_part(tokens, table, first_row, CrossingPtr(), pass.queue);
+    return embed_part(tokens, table, first_row, exit, pass.queue);
   };
 }
 

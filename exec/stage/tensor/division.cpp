@@ -109,10 +109,17 @@ std::int64_t Division::first_of_vocabulary() const {
 
 IndexRange Division::sequences() const { return range_of(end_of_model().inputs.front(), Dim::batch); }
 
+// Before it is gathered.
+Shape Division::stored_input(const PlacedSite& site) const {
+  const PlacedTensor& input = site.inputs.front();
+  const PlacedMove* const gathered = find_move(placed_, Phase::forward, Role::input, input.whole.name);
+  return gathered == nullptr ? input.local : plumb::local_shape(placed_.mesh, input.whole, gathered->move.from);
+}
+
 std::vector<std::int64_t> Division::hidden_states() const {
   const PlacedSite& first = placed_.sites.front();
   const bool makes_them = first.kind == OperationKind::lookup;
-  const Shape& local = makes_them ? placed_.sites.back().kept.front().local : first.inputs.front().local;
+  const Shape local = makes_them ? placed_.sites.back().kept.front().local : stored_input(first);
   return {size_in(local, Dim::batch), size_in(local, Dim::sequence), size_in(local, Dim::hidden)};
 }
 

@@ -46,6 +46,7 @@ class Division {
   [[nodiscard]] const PlacedWeight& weight(const std::string& name) const;
   [[nodiscard]] std::int64_t local_size(std::string_view site, Dim dim) const;
   [[nodiscard]] const PlacedSite& end_of_model() const;
+  [[nodiscard]] Shape stored_input(const PlacedSite& site) const;
   [[nodiscard]] IndexRange range_of(const PlacedTensor& tensor, Dim dim) const;
 
   PlacedBlock placed_;

@@ -3,6 +3,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+
 #include "exec/stage/primitives/weights.hpp"
 #include "exec/stage/tensor/crossing.hpp"
 
@@ -12,6 +14,12 @@ namespace plumb::exec {
 // the ranks as `exit` says: what a whole table gives, by bits.
 [[nodiscard]] at::Tensor embed_part(const at::Tensor& tokens, const WeightPtr& table, std::int64_t first_row,
                                     const CrossingPtr& exit, const WeightQueuePtr& queue);
+
+// Of a sequence the first of so many tokens that the rank at `position` of its tensor group has: with sequence
+// parallelism others have others.
+[[nodiscard]] constexpr std::int64_t first_own_token(int position, std::int64_t tokens, std::int64_t sequence) {
+  return position * tokens % sequence;
+}
 
 // x [batch, tokens, hidden] + the rows of `positions` from `first_token` on.
 [[nodiscard]] at::Tensor add_positions(const at::Tensor& x, const WeightPtr& positions, std::int64_t first_token,

@@ -4,10 +4,18 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 
+#include "exec/host/pauses.hpp"
 #include "exec/transport/collectives/payloads.hpp"
 
 namespace plumb::exec {
+namespace {
+
+constexpr std::chrono::microseconds poll{20};
+
+}  // namespace
 
 std::size_t Call::position_of(int rank) const {
   const auto found = std::ranges::find(group_, rank);
@@ -18,11 +26,21 @@ std::size_t Call::position_of(int rank) const {
 Payload Call::receive(std::size_t from, std::size_t bytes) {
   waits_for_ = from;
   bytes_ = bytes;
+  go_on_until_message(group_[from]);
   auto [payload, arrived] = transport_.receive(group_[from], Channel::collective, deadline_);
   last_arrival_ = std::max(last_arrival_, arrived);
   waits_for_ = position();
   received_ += Bytes{static_cast<std::int64_t>(payload.size)};
   return payload;
+}
+
+// Or until the deadline, of which the transport tells.
+void Call::go_on_until_message(int peer) const {
+  const auto& meanwhile = transport_.meanwhile();
+  while (meanwhile && !transport_.has_message(peer, Channel::collective) && !has_passed(deadline_)) {
+    meanwhile();
+    std::this_thread::sleep_for(poll);
+  }
 }
 
 void Call::send_to_all(std::span<const std::byte> values) {

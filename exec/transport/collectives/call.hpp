@@ -63,6 +63,7 @@ class Call {
   // "over ranks 0, 2, 3, waiting for 12 bytes from rank 2".
   [[nodiscard]] std::string describe() const;
   [[nodiscard]] RunError within(const char* name, const RunError& error) const;
+  void go_on_until_message(int peer) const;
 
   Transport& transport_;
   std::span<const int> group_;

@@ -162,6 +162,11 @@ TEST_CASE("ranks that share out a vocabulary need the memory that is predicted, 
         Case shape{.schedule = schedule, .ranks = ranks, .tensor = 1, .microbatches = 8, .precision = precision};
         shape.vocabulary_barriers = barriers;
         require_predicted_memory(shape);
+        if (ranks > 2) continue;
+        shape.tensor = 2;
+        require_predicted_memory(shape);
+        shape.sequence_parallel = true;
+        require_predicted_memory(shape);
       }
     }
   }

@@ -6,6 +6,7 @@
 
 #include "common/base/error.hpp"
 #include "common/block_cost/block_work.hpp"
+#include "common/model/divided_vocabulary.hpp"
 #include "exec/stage/tensor/division.hpp"
 #include "tests/catch.hpp"
 #include "tests/exec/stage/models.hpp"
@@ -121,6 +122,33 @@ TEST_CASE("an action whose moves are all made in their order is ticked off, a wr
   MoveTicks ticks(3);
   CHECK_THROWS_WITH(ticks.tick(*forward[0].first, forward[0].second, {0, 1}),
                     ContainsSubstring("outside of an action"));
+}
+
+// Of pipeline ranks that divide the vocabulary, with one barrier.
+TEST_CASE("what a tensor group does not move for its part of a head is noticed") {
+  Model part = part_of_vocabulary(test::llama(2), ModelPart::vocabulary_and_target_rows, 2);
+  const Division division(part, 1, by_tokens, training(), 1);
+  const BlockMoves moves = block_moves("block 1", division.placed(), 1);
+  const Made forward = all_of(moves, Phase::forward);
+  const Made backward = all_of(moves, Phase::input_gradient);
+  const Made of_weights = all_of(moves, Phase::weight_gradient);
+  REQUIRE(forward.size() == 3);  // its input, the statistics, the targets' rows
+  REQUIRE(backward.size() == 1);
+  REQUIRE(of_weights.size() == 1);
+  run(moves, Phase::forward, forward);
+  run(moves, Phase::input_gradient, backward);
+  run(moves, Phase::weight_gradient, of_weights);
+  const std::vector<std::pair<Made, const char*>> wrong = {
+      {{forward[0], forward[1]}, "the reduce-scatter of the output target_rows (site target_rows) was not made"},
+      {{forward[0], forward[2]}, "where this comes next: the all-reduce of the statistics loss.statistics"},
+      {{forward[1], forward[2]}, "where this comes next: the all-gather of the input input (site head)"},
+      {{forward[0], forward[2], forward[1]}, "where this comes next: the all-reduce of the statistics"},
+      {{forward[0], forward[1], forward[2], backward[0]}, "was made when all moves of this action had been"}};
+  for (const auto& [made, noticed] : wrong) {
+    CHECK_THROWS_WITH(run(moves, Phase::forward, made), ContainsSubstring(noticed));
+  }
+  CHECK_THROWS_WITH(run(moves, Phase::input_gradient, {}), ContainsSubstring("the input gradient input (site head)"));
+  CHECK_THROWS_WITH(run(moves, Phase::weight_gradient, {}), ContainsSubstring("the input input (site head) was not"));
 }
 
 TEST_CASE("a grid's weight that is not gathered, a gradient that is not scattered, and a wrong axis are noticed") {

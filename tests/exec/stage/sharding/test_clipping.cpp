@@ -151,10 +151,12 @@ TEST_CASE("the norm of ranks that share out a vocabulary is that of one device")
     Wanted wanted{.model = model, .microbatches = 4};
     const double norm = train_clipped(clipped(wanted), 1).norms.front();
     for (const int barriers : {1, 2}) {
-      for (const auto& [schedule, ranks, data] :
-           std::vector<std::tuple<const char*, int, int>>{{"1f1b", 2, 1}, {"zb-h1", 4, 1}, {"1f1b", 2, 2}}) {
+      for (const auto& [schedule, ranks, tensor, data] : std::vector<std::tuple<const char*, int, int, int>>{
+               {"1f1b", 2, 1, 1}, {"zb-h1", 4, 1, 1}, {"1f1b", 2, 1, 2}, {"1f1b", 2, 2, 1}, {"zb-h1", 2, 2, 2}}) {
         wanted.schedule = schedule;
         wanted.ranks = ranks;
+        wanted.tensor = tensor;
+        wanted.sequence_parallel = tensor > 1 && barriers == 1;
         wanted.data = data;
         wanted.microbatches = 4 / data;
         wanted.vocabulary_barriers = barriers;

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/model/divided_vocabulary.hpp"
 #include "exec/check/check.hpp"
 #include "exec/check/shards.hpp"
 #include "exec/stage/tensor/division.hpp"
@@ -37,6 +38,21 @@ inline CheckResult checked(const Plan& plan, const TrainingRun& run) {
                                                       .routing = whole(plan, run.routing)});
 }
 
+// Of a stage; where the pipeline divides the vocabulary, of models that its costs are those of.
+inline std::vector<std::pair<Model, int>> blocks_of(const Plan& plan, int stage) {
+  const bool divides = plan.schedule.vocabulary_barriers > 0;
+  if (is_part(plan.schedule, stage)) {
+    const bool head = sort_of_stage(plan.schedule, stage) == StageSort::head;
+    return {{part_of_vocabulary(plan.model, sort_of_part(plan.layout), plan.layout.pipeline), head ? 1 : 0}};
+  }
+  const BlockRange range = blocks_of_stage(plan.split, stage);
+  std::vector<std::pair<Model, int>> blocks;
+  for (int block = range.first; block < range.last; ++block) {
+    blocks.emplace_back(divides ? without_vocabulary(plan.model) : plan.model, block);
+  }
+  return blocks;
+}
+
 // What a rank receives in a step of its tensor group and parts of it, by their ranks: from the moves of its blocks.
 inline std::map<std::vector<int>, double> predicted_bytes(const Plan& plan, int rank) {
   std::map<std::vector<int>, double> bytes;
@@ -50,9 +66,8 @@ inline std::map<std::vector<int>, double> predicted_bytes(const Plan& plan, int 
   };
   for (const int stage : stages_of_rank(plan.schedule, place)) {
     const bool redone = recomputed_stages(plan.schedule)[static_cast<std::size_t>(stage)];
-    const BlockRange blocks = blocks_of_stage(plan.split, stage);
-    for (int block = blocks.first; block < blocks.last; ++block) {
-      const PlacedBlock placed = Division(plan.model, block, plan.layout.tensor, plan.training).placed();
+    for (const auto& [model, block] : blocks_of(plan, stage)) {
+      const PlacedBlock placed = Division(model, block, plan.layout.tensor, plan.training).placed();
       for (const PlacedMove& move : placed.moves) {
         if (!move.move.collective) continue;
         const int times = plan.schedule.microbatches * (redone && move.phase == Phase::forward ? 2 : 1);

@@ -39,13 +39,24 @@ void require_trained(const Plan& plan, const test::TrainingRun& run) {
   CHECK(result.passed);
 }
 
-// Without the statistics, of which each rank gets those of all others.
+// In a step, without the statistics, of which each rank gets those of all others, and what moves within tensor groups.
 double hidden_states_received(const Plan& plan, const test::TrainingRun& run) {
-  const double ranks = plan.layout.pipeline;
-  const double statistics = (ranks - 1) * 12.0 * static_cast<double>(plan.training.microbatch * plan.training.sequence);
+  const double pipeline = plan.layout.pipeline;
+  const double statistics =
+      (pipeline - 1) * 12.0 * static_cast<double>(plan.training.microbatch * plan.training.sequence);
+  const auto steps = static_cast<double>(run.losses.size());
   double sum = 0;
   for (const Bytes received : run.received) sum += static_cast<double>(received.value);
-  return sum - ranks * statistics * plan.schedule.microbatches;
+  for (const Bytes received : run.in_group) sum -= static_cast<double>(received.value) / steps;
+  return sum - ranks(plan.layout) * statistics * plan.schedule.microbatches;
+}
+
+// Of each microbatch the head's and the embedding's broadcast and sum, whole at p−1 ranks, or of as many at one; and of
+// neighbours an activation and a gradient. Of a tensor group on each of its ranks.
+void require_hidden_states_received(const Plan& plan, const test::TrainingRun& run) {
+  const double boundary = static_cast<double>(plan.costs.boundary_bytes.value);
+  CHECK(hidden_states_received(plan, run) ==
+        plan.layout.tensor.degree * plan.schedule.microbatches * (plan.layout.pipeline - 1) * (4 + 2) * boundary);
 }
 
 }  // namespace
@@ -83,16 +94,36 @@ TEST_CASE("the model of ranks that share out a vocabulary is the one that the se
   }
 }
 
-// Of each microbatch the head's and the embedding's broadcast and sum, whole at p−1 ranks, or of as many at one; and of
-// neighbours an activation and a gradient.
 TEST_CASE("ranks that share out a vocabulary receive what is broadcast, added up and handed on, to the byte") {
   for (const int ranks : {2, 4}) {
     for (const int barriers : {1, 2}) {
       const Plan plan = test::training_plan(wanted(test::llama(layers), "1f1b", ranks, barriers));
       INFO(describe_case(plan));
-      const test::TrainingRun run = test::train(plan, 1);
-      const double boundary = static_cast<double>(plan.costs.boundary_bytes.value);
-      CHECK(hidden_states_received(plan, run) == plan.schedule.microbatches * (ranks - 1) * (4 + 2) * boundary);
+      require_hidden_states_received(plan, test::train(plan, 1));
+    }
+  }
+}
+
+TEST_CASE("parts of a vocabulary that tensor groups share out train like one device, with the moves of their blocks") {
+  for (const Model& model : {test::llama(layers), test::gpt2(layers, true), biased_head()}) {
+    for (const bool sp : {false, true}) {
+      for (const char* const schedule : {"1f1b", "zb-h1"}) {
+        for (const int barriers : {1, 2}) {
+          for (const ElementType precision : {ElementType::fp32, ElementType::bf16}) {
+            Wanted made = wanted(model, schedule, 2, barriers, precision);
+            made.tensor = 2;
+            made.sequence_parallel = sp;
+            const Plan plan = test::training_plan(made);
+            INFO(describe_case(plan) << (sp ? ", sp" : ""));
+            const test::TrainingRun run = test::train(plan, 2);
+            test::require_passed(plan, run);
+            require_hidden_states_received(plan, run);
+            if (made.schedule == "zb-h1") continue;
+            const Plan alone = test::training_plan(wanted(model, "1f1b", 1, 0, precision));
+            CHECK(whole(plan, test::train(plan, 1).before) == kept_weights(make_stages(alone, 0, {})));
+          }
+        }
+      }
     }
   }
 }
@@ -112,14 +143,40 @@ TEST_CASE("a divided vocabulary trains with recompute, and beside ranks that tra
   }
 }
 
+TEST_CASE("tensor groups of more ranks share out parts, beside recompute, experts and ranks that train on other data") {
+  for (const int barriers : {1, 2}) {
+    Wanted made = wanted(test::gpt2(layers, true), "zb-h1", 4, barriers);
+    made.tensor = 2;
+    made.sequence_parallel = true;
+    made.recompute = true;
+    const Plan deep = test::training_plan(made);
+    test::require_passed(deep, test::train(deep, 2));
+    made = wanted(test::of_four(test::llama(2)), "1f1b", 2, barriers);
+    made.tensor = 4;
+    const Plan wide = test::training_plan(made);
+    test::require_passed(wide, test::train(wide, 2));
+    made = wanted(test::hybrid(), "1f1b", 2, barriers);
+    made.tensor = 2;
+    made.sequence_parallel = true;
+    made.data = 2;
+    const Plan shared = test::training_plan(made);
+    require_trained(shared, test::train(shared, 2));
+  }
+}
+
 TEST_CASE("a divided vocabulary gives the same bits over gloo") {
   for (const int barriers : {1, 2}) {
-    const Plan plan = test::training_plan(wanted(test::llama(layers), "zb-h1", 4, barriers, ElementType::bf16));
-    INFO(describe_case(plan));
-    const test::TrainingRun first = test::train(plan, 2);
-    const test::TrainingRun over_gloo = test::train(plan, 2, transport_kinds().back().make);
-    CHECK(over_gloo.losses == first.losses);
-    CHECK(over_gloo.by_rank == first.by_rank);
+    for (const int tensor : {1, 2}) {
+      Wanted made = wanted(test::llama(layers), "zb-h1", 4 / tensor, barriers, ElementType::bf16);
+      made.tensor = tensor;
+      made.sequence_parallel = tensor > 1;
+      const Plan plan = test::training_plan(made);
+      INFO(describe_case(plan));
+      const test::TrainingRun first = test::train(plan, 2);
+      const test::TrainingRun over_gloo = test::train(plan, 2, transport_kinds().back().make);
+      CHECK(over_gloo.losses == first.losses);
+      CHECK(over_gloo.by_rank == first.by_rank);
+    }
   }
 }
 
@@ -143,6 +200,9 @@ TEST_CASE("the parts of a vocabulary have all rows between them, each once") {
     CHECK(elements_of_part(norm, {part, 3}) == IndexRanges{{0, 5}});
   }
   CHECK_THROWS_AS(shape_of_part(table, {0, 5}), RunError);
+  // Of the second of two ranks of a tensor group that have two rows each of part 2.
+  CHECK(elements_within_part({{10, 20}}, table.name, 20, {2, 3}) == IndexRanges{{50, 60}});
+  CHECK(elements_within_part({{0, 5}}, norm.name, 5, {2, 3}) == IndexRanges{{0, 5}});
 }
 
 // A whole table, of which a rank has a quarter, is there while it is drawn. Behind that the rank has the embedding's

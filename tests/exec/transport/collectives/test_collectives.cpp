@@ -65,6 +65,34 @@ ByRank mapped(const std::vector<std::unique_ptr<Transport>>& transports, const M
 
 }  // namespace
 
+// The last rank comes when all others have gone on with something: they would wait for good if they did nothing else.
+TEST_CASE("a rank that waits in a collective goes on with what it was given, and no longer than that is there") {
+  const WorldKind world = each_world();
+  if (world.ranks < 2) return;
+  const std::vector<int> group = all_ranks(world.ranks);
+  const auto transports = world.kind.make(world.ranks);
+  std::atomic<int> going_on = 0;
+  std::atomic<int> behind = 0;
+  on_ranks(transports, [&](Collectives& collectives, std::size_t rank) {
+    std::vector<float> values(3, 1);
+    bool counted = false;
+    const auto sum = [&] {
+      collectives.all_reduce(group, std::as_writable_bytes(std::span(values)), ElementType::fp32, soon());
+    };
+    {
+      const Meanwhile meanwhile(*transports[rank], [&] { going_on += std::exchange(counted, true) ? 0 : 1; });
+      const bool last = static_cast<int>(rank) + 1 == world.ranks;
+      while (last && going_on + 1 < world.ranks) std::this_thread::yield();
+      sum();
+    }
+    counted = false;
+    sum();
+    behind += counted ? 1 : 0;
+  });
+  CHECK(going_on >= world.ranks - 1);
+  CHECK(behind == 0);
+}
+
 TEST_CASE("sums are those of neighbours, then of their sums, bit for bit, on every rank") {
   const WorldKind world = each_world();
   const auto ranks = static_cast<std::size_t>(world.ranks);
