@@ -11,12 +11,13 @@ constexpr auto part_beside_work = std::chrono::microseconds(500);
 
 }  // namespace
 
-void sleep_until(Clock::time_point end, Transport* run, const std::function<void()>& meanwhile) {
-  const Clock::duration part = meanwhile ? Clock::duration(part_beside_work) : Clock::duration(part_of_sleep);
-  while ((run != nullptr || meanwhile) && end - Clock::now() > part) {
+void sleep_until(Clock::time_point end, Transport* run) {
+  const bool goes_on = run != nullptr && run->meanwhile();
+  const Clock::duration part = goes_on ? Clock::duration(part_beside_work) : Clock::duration(part_of_sleep);
+  while (run != nullptr && end - Clock::now() > part) {
     std::this_thread::sleep_for(part);
-    if (run != nullptr) run->poll();
-    if (meanwhile) meanwhile();
+    run->poll();
+    if (goes_on) run->meanwhile()();
   }
   std::this_thread::sleep_until(end);
 }

@@ -108,9 +108,7 @@ class RankRun {
     traffic_.begin_step();
     mark(Clock::now(), waiting_time_);
     for (const auto& stage : stages_.all()) {
-      if (!stage) continue;
-      stage->begin_step(number);
-      if (exchanges_) stage->meanwhile([this] { exchanges_->progress(); });
+      if (stage) stage->begin_step(number);
     }
     if (options_.memory.reset_peak) options_.memory.reset_peak(world_rank_);
     if (asynchronous_) {
@@ -146,9 +144,7 @@ class RankRun {
     if (evictions_) evictions_->end_step();
     if (exchanges_) exchanges_->end_step();
     for (const auto& stage : stages_.all()) {
-      if (!stage) continue;
-      stage->end_step();
-      stage->meanwhile({});
+      if (stage) stage->end_step();
     }
     step_.loss = stages_.loss();
     if (options_.memory.peak) step_.peak_bytes = options_.memory.peak(world_rank_);

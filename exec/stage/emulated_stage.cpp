@@ -186,8 +186,6 @@ class EmulatedStage : public Stage {
 
   void report_gradients(std::function<void(DeviceFloats)> complete) override { complete_ = std::move(complete); }
 
-  void meanwhile(std::function<void()> work) override { meanwhile_ = std::move(work); }
-
   std::vector<DeviceFloats> gradients() override { return {gradient_.from(reported_, gradient_.size() - reported_)}; }
 
   DeviceFloats tied_gradient() override { return tied_.all(); }
@@ -210,7 +208,7 @@ class EmulatedStage : public Stage {
   double loss() const override { return 0; }
 
  private:
-  void wait_until(Clock::time_point end) const { sleep_until(end, run_, meanwhile_); }
+  void wait_until(Clock::time_point end) const { sleep_until(end, run_); }
 
   [[nodiscard]] ActionTimes times(int microbatch) const { return times_of(cost_, microbatch); }
 
@@ -291,7 +289,6 @@ class EmulatedStage : public Stage {
   std::vector<std::byte> weights_;
   std::size_t reported_ = 0;  // of these, from the first on
   std::function<void(DeviceFloats)> complete_;
-  std::function<void()> meanwhile_;
 };
 
 Ends ends_of(const Plan& plan, int stage) {

@@ -135,10 +135,6 @@ class Stage {
   // Of an F, R, I or B since: what it copied of activations, one way, and of its weights, up.
   [[nodiscard]] virtual HostCopies host_copies() const { return {}; }
 
-  // What the rank goes on with within the step's actions, often and without waiting, where these are pauses
-  // (exec/stage/emulated_stage.hpp): a wire carries beside what is computed. None: nothing.
-  virtual void meanwhile(std::function<void()> /*work*/) {}
-
   // After the last action: throws if any microbatch still holds activations or weight-gradient work.
   virtual void end_step() = 0;
 

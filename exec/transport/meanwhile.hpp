@@ -1,4 +1,4 @@
-// What a rank goes on with while it waits for its peers in a collective.
+// What a rank goes on with while it waits for its peers in a collective, or in a pause in place of work.
 #pragma once
 
 #include <functional>
