@@ -1,6 +1,6 @@
 #include "common/block_cost/block_shapes.hpp"
 
-#include <utility>
+#include <optional>
 
 #include "common/model/divided_vocabulary.hpp"
 #include "common/model/lora.hpp"
@@ -29,23 +29,19 @@ BlockShapes shapes_of_block(const Model& model, std::size_t block, const Operati
 
 }  // namespace
 
-Scenario beside_parts(Scenario scenario) {
-  scenario.model = without_vocabulary(std::move(scenario.model));
-  scenario.layout.vocabulary_barriers = 0;
-  return scenario;
-}
-
 BlockShapes shapes_of_block(const Scenario& scenario, std::size_t block, const OperationContext& context) {
-  if (scenario.layout.vocabulary_barriers > 0) return shapes_of_block(beside_parts(scenario), block, context);
+  std::optional<Model> beside_parts;
+  if (scenario.layout.vocabulary_barriers > 0) beside_parts = without_vocabulary(scenario.model);
+  const Model& model = beside_parts ? *beside_parts : scenario.model;
   const std::optional<Lora>& lora = scenario.training.lora;
-  BlockShapes shapes = shapes_of_block(scenario.model, block, context);
-  shapes.placed = place_block(scenario.model, block, scenario.layout.tensor,
+  BlockShapes shapes = shapes_of_block(model, block, context);
+  shapes.placed = place_block(model, block, scenario.layout.tensor,
                               {.sequences = scenario.training.microbatch, .sequence = context.sequence});
   if (!lora) return shapes;
   shapes.made = shapes.operations;
   shapes.operations =
       with_adapters(std::move(shapes.operations), *lora, static_cast<double>(element_bytes(context.activations)),
-                    gradient_goes_below(scenario.model, lora, block));
+                    gradient_goes_below(model, lora, block));
   shapes.parameters = with_adapters(std::move(shapes.parameters), lora);
   return shapes;
 }

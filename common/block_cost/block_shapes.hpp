@@ -17,9 +17,6 @@ struct BlockShapes {
   std::vector<Operation> made = {};  // with LoRA: what an action makes, which is more than what is kept of it
 };
 
-// Where the pipeline divides the vocabulary, the scenario of what stands beside its parts.
-[[nodiscard]] Scenario beside_parts(Scenario scenario);
-
 // Block 0 is the embedding, 1…n the layers, n+1 the head with multi-token prediction. With LoRA as
 // common/model/lora.hpp says. Where the pipeline divides the vocabulary, what is no part of that.
 [[nodiscard]] BlockShapes shapes_of_block(const Scenario& scenario, std::size_t block, const OperationContext& context);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/block_cost/analytic_cost.hpp"
+#include "common/model/divided_vocabulary.hpp"
 
 namespace plumb {
 namespace {
@@ -46,7 +47,6 @@ void leave_other_layers_out(Question& question) {
 }
 
 Question question_of(const Scenario& scenario, std::size_t block, Slice slice) {
-  if (scenario.layout.vocabulary_barriers > 0) return question_of(beside_parts(scenario), block, slice);
   const KernelContext context = kernel_context(scenario, slice);
   slice.tokens = tokens_of(context);
   Question question{.block = block,
@@ -59,6 +59,7 @@ Question question_of(const Scenario& scenario, std::size_t block, Slice slice) {
                     .model = scenario.model,
                     .software = scenario.software,
                     .framework_on_host = context.framework_on_host};
+  if (scenario.layout.vocabulary_barriers > 0) question.model = without_vocabulary(std::move(question.model));
   leave_other_layers_out(question);
   return question;
 }

@@ -174,11 +174,7 @@ static void fields(Archive& archive, JoinCost& x) {
 template <class Archive>
 static void fields(Archive& archive, VocabularyCost& x) {
   archive("parts", x.parts);
-  archive("head_broadcast", x.head_broadcast);
-  archive("statistics", x.statistics);
-  archive("head_sum", x.head_sum);
-  archive("embedding_sum", x.embedding_sum);
-  archive("embedding_broadcast", x.embedding_broadcast);
+  for (const auto& [name, join] : vocabulary_joins) archive(name, x.*join);
   archive("inside_bytes_per_s", x.inside);
 }
 
@@ -218,7 +214,7 @@ void require_amounts(const JsonValue& value, std::initializer_list<const char*> 
 }
 
 void require_vocabulary(const JsonValue& vocabulary) {
-  for (const char* name : {"head_broadcast", "statistics", "head_sum", "embedding_sum", "embedding_broadcast"}) {
+  for (const auto& [name, join] : vocabulary_joins) {
     const JsonValue joined = vocabulary.at(name);
     require_amounts(joined, {"bytes"});
     for (const char* sent : {"inside_bytes", "outside_bytes"}) {
@@ -312,10 +308,8 @@ void require_countable(const PipelineCosts& costs, int microbatches, const JsonV
   for (const BoundaryCost& boundary : costs.boundaries) {
     of_microbatch += 4 * (static_cast<double>(boundary.before.value) + static_cast<double>(boundary.behind.value));
   }
-  const VocabularyCost& parts = costs.vocabulary;
-  for (const JoinCost& joined :
-       {parts.head_broadcast, parts.statistics, parts.head_sum, parts.embedding_sum, parts.embedding_broadcast}) {
-    of_microbatch += 2 * static_cast<double>(joined.bytes.value);
+  for (const auto& [name, join] : vocabulary_joins) {
+    of_microbatch += 2 * static_cast<double>((costs.vocabulary.*join).bytes.value);
   }
   if (of_microbatch * microbatches <= most) return;
   value.at("stages").fail("keep and send too much of each microbatch, of which there are " +

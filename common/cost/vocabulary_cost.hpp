@@ -1,6 +1,9 @@
 // What joins the parts of a vocabulary that is divided over a pipeline's ranks (common/schedule/vocabulary_parts.hpp).
 #pragma once
 
+#include <array>
+#include <utility>
+
 #include "common/base/units.hpp"
 
 namespace plumb {
@@ -27,5 +30,13 @@ struct VocabularyCost {
   BytesPerSecond inside = {};         // at which a rank sends of them to another one of its machine
   bool operator==(const VocabularyCost&) const = default;
 };
+
+// All that joins them, by its name in a file.
+inline constexpr std::array<std::pair<const char*, JoinCost VocabularyCost::*>, 5> vocabulary_joins{
+    {{"head_broadcast", &VocabularyCost::head_broadcast},
+     {"statistics", &VocabularyCost::statistics},
+     {"head_sum", &VocabularyCost::head_sum},
+     {"embedding_sum", &VocabularyCost::embedding_sum},
+     {"embedding_broadcast", &VocabularyCost::embedding_broadcast}}};
 
 }  // namespace plumb

@@ -281,11 +281,7 @@ void require_vocabulary_moved(const Plan& plan, const JsonValue& costs) {
   if (plan.layout.vocabulary_barriers == 0) return;
   const VocabularyCost expected = vocabulary_cost(plan);
   const auto moved = [](const JoinCost& of) { return std::tuple(of.bytes, of.inside, of.outside); };
-  for (const auto& [key, which] :
-       {std::pair("head_broadcast", &VocabularyCost::head_broadcast),
-        std::pair("statistics", &VocabularyCost::statistics), std::pair("head_sum", &VocabularyCost::head_sum),
-        std::pair("embedding_sum", &VocabularyCost::embedding_sum),
-        std::pair("embedding_broadcast", &VocabularyCost::embedding_broadcast)}) {
+  for (const auto& [key, which] : vocabulary_joins) {
     if (moved(plan.costs.vocabulary.*which) == moved(expected.*which)) continue;
     costs.at("vocabulary").at(key).fail("moves other bytes than the model's and the layout's", edit_hint);
   }

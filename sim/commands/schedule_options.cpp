@@ -173,12 +173,8 @@ PipelineCosts share_costs(const Schedule& schedule, const ShareTimes& times) {
   }
   if (schedule.vocabulary_barriers == 0) return costs;
   const JoinCost hop{.latency = {times.hop}, .alone = {times.hop}};
-  costs.vocabulary = {.parts = schedule.ranks,
-                      .head_broadcast = hop,
-                      .statistics = hop,
-                      .head_sum = hop,
-                      .embedding_sum = hop,
-                      .embedding_broadcast = hop};
+  costs.vocabulary = {.parts = schedule.ranks};
+  for (const auto& [name, join] : vocabulary_joins) costs.vocabulary.*join = hop;
   for (int stage = stages(schedule); stage < all_stages(schedule); ++stage) {
     ComputeCost& part = costs.stages[static_cast<std::size_t>(stage)] = {};
     if (sort_of_stage(schedule, stage) == StageSort::embedding) continue;

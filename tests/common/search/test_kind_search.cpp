@@ -4,8 +4,7 @@
 
 #include "common/layout/tensor_grid.hpp"
 #include "tests/catch.hpp"
-#include "tests/common/search/random_scenarios.hpp"
-#include "tests/common/search/search_counts.hpp"
+#include "tests/common/search/best_of_all.hpp"
 #include "tests/effort.hpp"
 
 using namespace plumb;
@@ -107,9 +106,7 @@ std::vector<Layout> all_layouts(int ranks, unsigned seed) {
   return all;
 }
 
-struct Weighed {
-  Candidate best = {};  // built: of what fits
-  std::vector<Bytes> peaks = {};
+struct Weighed : BestOfAll {
   std::vector<TensorKind> kinds = {};  // of what was built
   bool asynchronous = false;           // as some was
 };
@@ -128,10 +125,9 @@ Weighed weigh_all(const Scenario& scenario, unsigned seed) {
                                     .recompute = recompute};
             const Candidate candidate = weigh_candidate(scenario, choice, predict_by_path);
             if (!candidate.built) continue;
-            all.peaks.push_back(candidate.peak_bytes);
+            all.take(candidate);
             all.kinds.push_back(layout.tensor.kind);
             all.asynchronous = all.asynchronous || layout.tensor.asynchronous;
-            if (candidate.fits && (!all.best.built || stands_before(candidate, all.best))) all.best = candidate;
           }
         }
       }
@@ -154,27 +150,10 @@ TEST_CASE("with all kinds open the best of a search is the best of every candida
     REQUIRE(roomy.peaks.size() > 3);
     met.insert(met.end(), roomy.kinds.begin(), roomy.kinds.end());
     met_asynchronous += roomy.asynchronous ? 1 : 0;
-    // So much memory that a sixth, or half, of them have enough.
-    std::vector<Bytes> peaks = roomy.peaks;
-    std::ranges::sort(peaks);
-    const Bytes memory = peaks[peaks.size() / (seed % 4 < 2 ? 6 : 2)];
-    const Scenario scenario = read_text(random_kinds(seed, ", " + memory_line(memory)));
-    const Weighed all = weigh_all(scenario, seed);
-    REQUIRE(all.best.built);
-    const SearchSpace space(scenario);
-    for (const int jobs : {1, 2}) {
-      const SearchResult found = search(space, fast_weigher, predict_by_path, {.top = 1, .jobs = jobs});
-      check_counts(found, space);
-      CHECK(found.finished);
-      const Candidate& best = best_fitting(found.planning, scenario);
-      CHECK(best.iteration == all.best.iteration);
-      CHECK(best.peak_bytes == all.best.peak_bytes);
-      if (jobs == 1) won.push_back(best.plan.layout.tensor.kind);
-      if (jobs == 1) won_asynchronously += best.plan.layout.tensor.asynchronous ? 1 : 0;
-      for (const LeftOut& group : found.explanation) {
-        excluded += group.why == LeftOutWhy::memory_bound || group.why == LeftOutWhy::does_not_fit ? 1 : 0;
-      }
-    }
+    const Scenario scenario = read_text(random_kinds(seed, ", " + memory_line(scarce_memory(roomy, seed))));
+    const TensorLayout best = require_best(scenario, weigh_all(scenario, seed), excluded).plan.layout.tensor;
+    won.push_back(best.kind);
+    won_asynchronously += best.asynchronous ? 1 : 0;
   }
   for (const TensorKind kind : all_tensor_kinds) CHECK(std::ranges::find(met, kind) != met.end());
   CHECK(std::ranges::count_if(won, [](TensorKind kind) { return kind != TensorKind::one_d; }) >= found_in(4));

@@ -4,8 +4,7 @@
 #include <array>
 
 #include "tests/catch.hpp"
-#include "tests/common/search/random_scenarios.hpp"
-#include "tests/common/search/search_counts.hpp"
+#include "tests/common/search/best_of_all.hpp"
 #include "tests/effort.hpp"
 
 using namespace plumb;
@@ -13,9 +12,7 @@ using namespace plumb::testing;
 
 namespace {
 
-struct Weighed {
-  Candidate best = {};  // built: of what fits
-  std::vector<Bytes> peaks = {};
+struct Weighed : BestOfAll {
   std::array<int, 3> built = {};  // by barriers
   int beside_tensor = 0;          // of those with barriers, by tensor ranks
 };
@@ -32,10 +29,9 @@ Weighed weigh_all(const Scenario& scenario) {
       one.layout = one.layouts.front();
       for (const Candidate& candidate : plan_scenario(one, predict_by_path).candidates) {
         if (!candidate.built || !candidate.own) continue;
-        all.peaks.push_back(candidate.peak_bytes);
+        all.take(candidate);
         ++all.built.at(static_cast<std::size_t>(barriers));
         all.beside_tensor += barriers > 0 && whole.tensor.degree > 1 ? 1 : 0;
-        if (candidate.fits && (!all.best.built || stands_before(candidate, all.best))) all.best = candidate;
       }
     }
   }
@@ -66,26 +62,9 @@ TEST_CASE("with the vocabulary left open the best of a search is the best of eve
     REQUIRE(roomy.peaks.size() > 3);
     beside_tensor += roomy.beside_tensor;
     for (std::size_t barriers = 0; barriers < met.size(); ++barriers) met.at(barriers) += roomy.built.at(barriers);
-    // So much memory that a sixth, or half, of them have enough.
-    std::vector<Bytes> peaks = roomy.peaks;
-    std::ranges::sort(peaks);
-    const Bytes memory = peaks[peaks.size() / (seed % 4 < 2 ? 6 : 2)];
-    const Scenario scenario = read_text(random_vocabularies(seed, ", " + memory_line(memory)));
-    const Weighed all = weigh_all(scenario);
-    REQUIRE(all.best.built);
-    const SearchSpace space(scenario);
-    for (const int jobs : {1, 2}) {
-      const SearchResult found = search(space, fast_weigher, predict_by_path, {.top = 1, .jobs = jobs});
-      check_counts(found, space);
-      CHECK(found.finished);
-      const Candidate& best = best_fitting(found.planning, scenario);
-      CHECK(best.iteration == all.best.iteration);
-      CHECK(best.peak_bytes == all.best.peak_bytes);
-      if (jobs == 1) ++won.at(static_cast<std::size_t>(best.plan.layout.vocabulary_barriers));
-      for (const LeftOut& group : found.explanation) {
-        excluded += group.why == LeftOutWhy::memory_bound || group.why == LeftOutWhy::does_not_fit ? 1 : 0;
-      }
-    }
+    const Scenario scenario = read_text(random_vocabularies(seed, ", " + memory_line(scarce_memory(roomy, seed))));
+    const Candidate best = require_best(scenario, weigh_all(scenario), excluded);
+    ++won.at(static_cast<std::size_t>(best.plan.layout.vocabulary_barriers));
   }
   for (const int built : met) CHECK(built >= found_in(100));
   CHECK(beside_tensor >= found_in(100));

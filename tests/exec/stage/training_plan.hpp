@@ -38,10 +38,7 @@ inline VocabularyCost exchanges_of(Plan plan) {
   if (plan.layout.vocabulary_barriers == 0) return {};
   plan.boundary = plan_boundary(plan);
   VocabularyCost cost = vocabulary_cost(plan);
-  for (JoinCost* each :
-       {&cost.head_broadcast, &cost.statistics, &cost.head_sum, &cost.embedding_sum, &cost.embedding_broadcast}) {
-    *each = {.bytes = each->bytes};
-  }
+  for (const auto& [name, join] : vocabulary_joins) cost.*join = {.bytes = (cost.*join).bytes};
   return cost;
 }
 
