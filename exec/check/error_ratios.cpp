@@ -46,7 +46,7 @@ void ErrorRatios::add(const std::string& tensor, const ErrorRatio& of) {
   if (!of.half_right) take_larger(wrong_, tensor, of.ratio);
 }
 
-double ErrorRatios::mean() const { return count_ == 0 ? 0 : std::exp(logs_ / count_); }
+double ErrorRatios::mean() const { return count_ == 0 ? 0 : std::min(std::exp(logs_ / count_), worst_.ratio); }
 
 std::string ErrorRatios::problem(bool divided) const {
   if (divided && !(mean() <= most_error_ratio)) {

@@ -28,8 +28,8 @@ inline constexpr double most_of_divided = 4;     // there, of a gradient that ha
 // tensor group round elsewhere than one device does, and where a gradient cancels, or has few elements, one such error
 // over another may be anything: of scenarios/demo.yaml with two ranks a tensor 0.6 to 2.9, of a bias of four elements
 // 2.3 on one kind of processor and below 1.5 on another. So there the geometric mean of all ratios is at most 1.5, in
-// which none counts less than 1/4, and each gradient has a ratio of at most 4, or half of its digits. What a layout
-// does wrong is of the size of a gradient.
+// which none counts less than 1/4 (but it is never above the largest), and each gradient has a ratio of at most 4, or
+// half of its digits. What a layout does wrong is of the size of a gradient.
 class ErrorRatios {
  public:
   struct Largest {

@@ -47,6 +47,9 @@ TEST_CASE("where no rank divides a tensor, each ratio is at most 1.5") {
 TEST_CASE("where ranks divide tensors, the mean counts, and a ratio only of what has not half of its digits") {
   CHECK(ratios({{.ratio = 2.3}, {.ratio = 0.9}, {.ratio = 0.7}}).problem(true) == "");
   CHECK(ratios({{.ratio = 2.3}, {.ratio = 0.9}, {.ratio = 0.7}}).mean() == Approx(std::cbrt(2.3 * 0.9 * 0.7)));
+  // What counts 1/4 in the mean makes that no larger than the largest.
+  CHECK(ratios({{.ratio = 0.02}, {.ratio = 0.1}}).mean() == 0.1);
+  CHECK(ratios({{.ratio = 0.02}, {.ratio = 1}}).mean() == Approx(std::sqrt(0.25)));
   const ErrorRatio rounded{.ratio = 40};
   const ErrorRatio wrong{.ratio = 40, .half_right = false};
   const std::vector<ErrorRatio> others(20, ErrorRatio{.ratio = 1});
