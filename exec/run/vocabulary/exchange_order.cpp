@@ -8,12 +8,6 @@
 namespace plumb::exec {
 namespace {
 
-// As the rank of an action names it.
-Action exchange_of(const Schedule& lowered, const Action& action, ActionKind kind, bool of_head) {
-  const int rank = rank_in_replica(lowered, 0, action.stage);
-  return {kind, of_head ? head_part(lowered, rank) : embedding_part(lowered, rank), action.microbatch};
-}
-
 // Of a broadcast the rank beside the parts alone has something; of a sum it alone gets what others have.
 bool gets_from(const Schedule& lowered, const Action& exchange, int rank, int other) {
   const int root = rank_beside_parts(lowered, exchange.stage);
@@ -38,17 +32,9 @@ std::map<Action, std::vector<Giver>> givers_by_exchange(const Schedule& lowered,
 }  // namespace
 
 std::optional<Action> exchange_before(const Schedule& lowered, const Action& action) {
-  if (const auto read = joined_before(lowered, action); !read.empty()) return read.front();
-  if (is_part(lowered, action.stage)) {
-    const bool of_head = sort_of_stage(lowered, action.stage) == StageSort::head;
-    const bool is_t = action.kind == ActionKind::backward || action.kind == ActionKind::weight_gradient;
-    if (of_head && is_t) return exchange_of(lowered, action, ActionKind::all_reduce, true);
-    return std::nullopt;
-  }
-  const bool first = action.kind == ActionKind::forward && action.stage == 0;
-  const bool last = makes_input_gradient(action.kind) && action.stage + 1 == stages(lowered);
-  if (!first && !last) return std::nullopt;
-  return exchange_of(lowered, action, ActionKind::reduce, last);
+  std::optional<Action> joined = joined_for(lowered, action);
+  if (joined) joined->stage = part_on(lowered, joined->stage, rank_in_replica(lowered, 0, action.stage));
+  return joined;
 }
 
 std::vector<Action> exchanges_behind(const Schedule& lowered, const Action& action) {
@@ -56,7 +42,8 @@ std::vector<Action> exchanges_behind(const Schedule& lowered, const Action& acti
   const bool last = action.kind == ActionKind::forward && action.stage + 1 == stages(lowered);
   const bool first = makes_input_gradient(action.kind) && action.stage == 0;
   if (!first && !last) return {};
-  return {exchange_of(lowered, action, ActionKind::broadcast, last)};
+  const int rank = rank_in_replica(lowered, 0, action.stage);
+  return {{ActionKind::broadcast, last ? head_part(lowered, rank) : embedding_part(lowered, rank), action.microbatch}};
 }
 
 std::vector<Giver> givers_before(const Schedule& lowered, int rank, const Action& action) {
