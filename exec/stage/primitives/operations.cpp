@@ -49,7 +49,8 @@ struct AddBias : Function<AddBias> {
   static variable_list backward(AutogradContext* context, const variable_list& output_gradients) {
     const auto bias = kept<Weight>(context, "bias");
     const at::Tensor& dy = output_gradients[0];
-    if (bias->is_trained()) kept<WeightQueue>(context, "queue")->push([bias, dy] { accumulate_rows(*bias, dy); });
+    const at::ScalarType wide = wide_type(dy.scalar_type());
+    push_part(kept<WeightQueue>(context, "queue"), bias, rows(dy).sum(0, false, wide));
     return {dy, Variable(), Variable()};
   }
 };

@@ -15,7 +15,8 @@ namespace plumb::exec {
 [[nodiscard]] at::Tensor linear(const at::Tensor& x, const WeightPtr& weight, const WeightPtr& bias,
                                 const WeightQueuePtr& queue, const KeptPartPtr& part = {});
 
-// x [..., n] + bias [n], of a product that has been summed over ranks.
+// x [..., n] + bias [n], of a product that has been summed over ranks. I reduces the gradient of the bias, as that of a
+// norm's vectors below: where it gathers what comes to the bias for the product, that alone is kept until W.
 [[nodiscard]] at::Tensor add_bias(const at::Tensor& x, const WeightPtr& bias, const WeightQueuePtr& queue);
 
 // Rows sorted by expert: each meets its expert's matrix of weight [experts, out, in].

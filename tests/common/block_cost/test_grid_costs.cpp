@@ -167,6 +167,35 @@ TEST_CASE(
   }
 }
 
+// Of 12 h² weights products read 7 h and make 9 h a token, without biases or with them.
+TEST_CASE("for W a rank of a grid keeps what its products read as F leaves it, and the gradients of what they make") {
+  std::mt19937 random(7);
+  TensorLayout resharded = cube(2);
+  resharded.reshard_after_forward = true;
+  for (const auto& [tensor, q] : {std::pair{flat(2), 2},
+                                  {flat(3), 3},
+                                  {deep(2, 2), 2},
+                                  {deep(2, 3), 2},
+                                  {cube(2), 2},
+                                  {cube(3), 3},
+                                  {resharded, 2}}) {
+    const Shapes shapes = random_shapes(random, q, tensor.depth);
+    Scenario scenario = scenario_of(shapes, tensor);
+    const bool in_cubes = tensor.kind == TensorKind::three_d;
+    const double made = 9 * shapes.bsh() / (in_cubes ? q * q : tensor.degree);
+    const bool keeps = in_cubes && !tensor.reshard_after_forward;
+    const double read = 7 * shapes.bsh() / (keeps ? q * q : tensor.degree);
+    for (const bool biased : {false, true}) {
+      for (Layer& layer : scenario.model.layers) {
+        std::get<SoftmaxAttention>(layer.mixer).qkv_bias = std::get<SoftmaxAttention>(layer.mixer).out_bias = biased;
+        std::get<DenseMlp>(layer.mlp).bias = biased;
+      }
+      const ComputeCost layer = block_costs(scenario, shapes.b).at(1);
+      CHECK(real(layer.kept_for_weight_bytes.value) == Approx(weight_bytes * (read + made)).margin(1));
+    }
+  }
+}
+
 TEST_CASE("one rank in a grid costs what one rank costs") {
   const Shapes shapes;
   const auto with_positions = [&](const TensorLayout& tensor) {
