@@ -53,13 +53,13 @@ std::vector<std::pair<NodeId, NodeId>> JoinedParts::edges(const ActionIndex& ind
                      "lower the schedule first");
   };
   for (std::size_t rank = 0; rank < schedule_.actions.size(); ++rank) {
-    // One stream has all broadcasts and another one all sums, which wait for every rank's turn.
+    // They wait for every rank's turn.
     std::array<NodeId, 2> last{no_node, no_node};
     auto position = static_cast<std::size_t>(index.first_of_rank[rank]);
     for (const Action& action : schedule_.actions[rank]) {
       const NodeId node = node_at[position++];
       if (joins_parts(action.kind)) {
-        NodeId& before = last.at(action.kind == ActionKind::broadcast ? 0 : 1);
+        NodeId& before = last.at(static_cast<std::size_t>(stream_of(action)));
         if (before != no_node) edges.emplace_back(before, node);
         before = node;
         continue;

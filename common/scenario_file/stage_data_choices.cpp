@@ -4,6 +4,7 @@
 #include <array>
 #include <functional>
 #include <map>
+#include <numeric>
 #include <utility>
 
 #include "common/base/error.hpp"
@@ -206,9 +207,19 @@ ReplicaProblem replica_problem(const Scenario& scenario, const Layout& base, int
 
 std::optional<std::string> why_no_divided_stage_data(const Scenario& scenario) {
   if (!scenario.stage_data_pipelines) return std::nullopt;
+  std::vector<int> lengths = *scenario.stage_data_pipelines;
+  if (lengths.empty()) {  // any that the layers make
+    lengths.resize(scenario.model.layers.size());
+    std::iota(lengths.begin(), lengths.end(), 1);
+  }
   for (const Layout& layout : layouts_of(scenario)) {
-    const auto refusal = refused(scenario, layout, {1, 2});
-    if (refusal && !refused(scenario, layout, {1, 1})) return refusal->problem;
+    for (const int stages : lengths) {
+      if (stages < 2) continue;
+      std::vector<int> degrees(static_cast<std::size_t>(stages), 1);
+      if (refused(scenario, layout, degrees)) continue;  // whatever its data degrees are
+      degrees.back() = 2;
+      if (const auto refusal = refused(scenario, layout, degrees)) return refusal->problem;
+    }
   }
   return std::nullopt;
 }

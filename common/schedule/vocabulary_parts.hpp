@@ -9,6 +9,7 @@
 // REDUCE adds them up for the first stage; BCAST gives the gradient of that back, and B adds it to the part's rows.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -69,6 +70,13 @@ enum class StageSort : std::uint8_t { layers, head, embedding };
 // What the parts do together behind an action of one of them, and before it.
 [[nodiscard]] std::vector<Action> joined_behind(const Schedule& schedule, const Action& action);
 [[nodiscard]] std::vector<Action> joined_before(const Schedule& schedule, const Action& action);
+
+// What joins parts goes in the order of a rank's list in one of two streams: one has all broadcasts, another one all
+// sums.
+enum class JoinStream : std::uint8_t { broadcasts, sums };
+[[nodiscard]] constexpr JoinStream stream_of(const Action& joined) {
+  return joined.kind == ActionKind::broadcast ? JoinStream::broadcasts : JoinStream::sums;
+}
 
 // What joins the parts that an action cannot begin before, by the name of the first rank's part; none: nothing does.
 [[nodiscard]] std::optional<Action> joined_for(const Schedule& schedule, const Action& action);

@@ -114,7 +114,7 @@ class Search {
     splits_.emplace(candidate.id, candidate.split);
     top_times_.insert(std::ranges::upper_bound(top_times_, candidate.iteration), candidate.iteration);
     if (static_cast<int>(top_times_.size()) > options_.top) top_times_.pop_back();
-    if (predictions_.empty()) weighing_.best = top_times_.front();
+    if (best_predicted_ == longest_time) weighing_.best = top_times_.front();
     if (options_.pareto) add_to_front({candidate.id, candidate.iteration, candidate.peak_bytes});
   }
 

@@ -41,7 +41,7 @@ struct SearchProgress {
   std::int64_t beyond = 0;           // that are not disposed of, but too slow by their bounds as things stand
   bool left_is_known = false;        // whether all others wait to be weighed: bounds are there, and `beyond` is counted
   std::int64_t predicted = 0;        // by the engine
-  std::int64_t to_predict = 0;       // that the engine may find faster still, as things stand
+  std::int64_t to_predict = 0;       // that are to follow, as things stand: they may be faster, or the table lacks rows
   std::optional<Seconds> best = {};  // that fits, so far: by the engine once it has predicted one
 };
 
@@ -72,7 +72,7 @@ struct SearchResult {
   PlanningResult planning = {};
   std::int64_t candidates = 0;     // in the space; pruned + unproven + bounded + evaluated + left
   bool finished = true;            // false: ended by time or by hand, so the best is only the best so far
-  std::int64_t not_predicted = 0;  // then: weighed ones that the engine might have found faster
+  std::int64_t not_predicted = 0;  // then: of those that were weighed, what the engine was to predict yet
   std::vector<LeftOut> explanation = {};
   std::vector<ParetoPoint> pareto = {};  // if asked for, by time
 };

@@ -46,6 +46,8 @@ class LaneTransport final : public Transport {
   [[nodiscard]] std::vector<Launched> end_step() override { return world_.end_step(); }
   void poll() override { world_.poll(); }
   void await(const MomentPtr& moment, Clock::time_point deadline) override { world_.await(moment, deadline); }
+  void set_meanwhile(std::function<void()> work) override { world_.set_meanwhile(std::move(work)); }
+  [[nodiscard]] const std::function<void()>& meanwhile() const override { return world_.meanwhile(); }
   [[nodiscard]] MomentPtr collective(const CollectiveCall& call) override { return world_.collective(call); }
 
  private:

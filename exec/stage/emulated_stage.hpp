@@ -15,7 +15,7 @@ namespace plumb::exec {
 enum class GradientMemory : std::uint8_t { held, none };
 
 struct Emulation {
-  Transport* run = nullptr;  // the rank's own transport; null: nobody can end it
+  Transport* run = nullptr;  // the rank's own transport; null: nobody can end it, and nothing goes on meanwhile
   GradientMemory gradients = GradientMemory::held;
   Seconds patience{60};  // how long a rank waits for another of its tensor group
 };

@@ -152,9 +152,8 @@ std::vector<std::unique_ptr<Stage>> make_stages(const Plan& plan, int rank, cons
   if (of_head->has_table_of_embedding) {
     of_head->table = torch_stage(*made[stage_slot(schedule, 0, embedding_part(schedule, place))]).weights().front();
   }
-  const WeightPtr table = of_head->table;
   const auto slot = stage_slot(schedule, 0, head_part(schedule, place));
-  made[slot] = std::make_unique<HeadPart>(std::move(*of_head), corpus, schedule.vocabulary_barriers, table);
+  made[slot] = std::make_unique<HeadPart>(std::move(*of_head), corpus, schedule.vocabulary_barriers);
   return made;
 }
 

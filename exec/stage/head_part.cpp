@@ -45,11 +45,12 @@ at::Tensor joined(std::span<const Payload> of_parts, std::int64_t tokens) {
 
 }  // namespace
 
-HeadPart::HeadPart(TorchStageSettings settings, std::shared_ptr<const Corpus> corpus, int barriers, WeightPtr table)
-    : TorchStage(std::move(settings), std::move(corpus)),
+HeadPart::HeadPart(TorchStageSettings given, std::shared_ptr<const Corpus> corpus, int barriers)
+    : TorchStage(std::move(given), std::move(corpus)),
       barriers_(barriers),
+      first_row_(first_row_of_part(settings().model, settings().part, head().divided())),
       moves_(head().divided()),
-      table_(table ? std::move(table) : weight_named(*this, "head.weight")),
+      table_(settings().table ? settings().table : weight_named(*this, "head.weight")),
       bias_(weight_named(*this, "head.bias")) {}
 
 HeadPart::Microbatch& HeadPart::under_way(int microbatch, const char* action) {
@@ -82,9 +83,8 @@ Payload HeadPart::forward(int microbatch, Payload input) {
   const c10::NoGradGuard no_grad;
   head().begin(Phase::forward, microbatch);
   const at::Tensor x = received(std::move(input), microbatch, "activations");
-  const std::int64_t first_row = first_row_of_part(settings().model, settings().part, head().divided());
   Microbatch of{.x = x,
-                .part = part_logits(logits_of(moves_.gathered(x, Phase::forward)), targets_of(microbatch), first_row),
+                .part = part_logits(logits_of(moves_.gathered(x, Phase::forward)), targets_of(microbatch), first_row_),
                 .softmax = {},
                 .gradient = {},
                 .target_rows = {},

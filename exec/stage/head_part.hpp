@@ -26,9 +26,10 @@ namespace plumb::exec {
 // of x are added up; and with one barrier W's rows of the targets, which are not scaled, apart from these.
 class HeadPart final : public TorchStage {
  public:
-  // Of the model's part (ModelPart::vocabulary) the block is its head alone. `table`: of a tied model, that of the
-  // embedding's part on the same rank, which has its gradient and updates it; else null.
-  HeadPart(TorchStageSettings settings, std::shared_ptr<const Corpus> corpus, int barriers, WeightPtr table);
+  // Of the model's part (ModelPart::vocabulary, vocabulary_and_target_rows) the block is its head
+  // alone. `settings.table`: of a tied model, that of the embedding's part on the same rank, which has its gradient and
+  // updates it; else null.
+  HeadPart(TorchStageSettings settings, std::shared_ptr<const Corpus> corpus, int barriers);
 
   [[nodiscard]] Payload forward(int microbatch, Payload input) override;
   [[nodiscard]] Payload input_gradient(int microbatch, Payload output_gradient) override;
@@ -63,6 +64,7 @@ class HeadPart final : public TorchStage {
   [[nodiscard]] Block& head() { return *blocks_.front(); }
 
   int barriers_;
+  std::int64_t first_row_;  // of the vocabulary that this rank has
   PartMoves moves_;
   WeightPtr table_;
   WeightPtr bias_;  // null: it has none

@@ -138,10 +138,9 @@ std::string proposal(const Timeline& predicted) {
 // Both sides count all that the parts of a vocabulary exchange, but not at the same ranks; empty: they do.
 std::string traffic_note(const Timeline& predicted, const Sides& sides) {
   if (sides.alike() || !divides_vocabulary(predicted)) return "";
-  return "What the parts of a vocabulary exchange is predicted over a ring, in which all ranks but one receive it; in "
-         "a "
-         "run on hosts it goes straight, and the rank that needs a sum receives all summands, so the most that one "
-         "rank receives differs. Those of all ranks together are the same.";
+  return "What the parts of a vocabulary exchange is predicted over rings; in a run on hosts it goes straight. So of "
+         "hidden states the rank that needs a sum receives all summands, though all ranks together receive as much, "
+         "and of the statistics, three numbers a token, each rank receives those of all others.";
 }
 
 // What a reader of the causes should know: whole sentences.

@@ -138,7 +138,7 @@ void print_counts(const Planned& planned) {
   }
   if (planned.finished) return;
   std::cout << fmt::format(
-      "  ended early: the best so far; {} candidates were not looked at, {} that were weighed not simulated\n",
+      "  ended early: the best so far; {} candidates were not looked at, {} that may be faster not simulated\n",
       result.left, planned.not_predicted);
 }
 

@@ -79,7 +79,7 @@ std::string search_note(const SearchProgress& now) {
     if (now.beyond > 0) add(fmt::format("{} too slow by their bounds", now.beyond));
   }
   if (now.predicted + now.to_predict > 0) {
-    add(fmt::format("{} simulated, {} that may be faster", now.predicted, now.to_predict));
+    add(fmt::format("{} simulated, {} left to simulate", now.predicted, now.to_predict));
   }
   if (now.best) add("best so far " + to_text(*now.best));
   return note;

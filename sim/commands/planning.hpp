@@ -28,7 +28,7 @@ struct Planned {
   PlanningResult planning = {};
   bool searched = false;           // layouts or recompute modes were open
   bool finished = true;            // false: the best so far
-  std::int64_t not_predicted = 0;  // then: weighed ones that the engine might have found faster
+  std::int64_t not_predicted = 0;  // then: of those that were weighed, what the engine was to predict yet
   std::int64_t candidates = 0;
   std::vector<LeftOut> explanation = {};
   std::vector<ParetoRow> pareto = {};  // by the longest path where it was searched, else by the engine

@@ -171,8 +171,7 @@ Study what_if_study(const std::string& file, const Plan& plan, const StepEngine&
       to_text(table, colour_allowed(Stream::out)) +
       "  A row is one variant of the file, all else as planned; change: its step against `as planned`, +10%: a "
       "tenth longer.\n  Bubble: of the step, with the optimizer; peak: memory of the fullest rank; bounded by: the "
-      "rank "
-      "whose computation\n  is most of the chain of actions that ends last.\n" +
+      "rank whose computation\n  is most of the chain of actions that ends last.\n" +
       notes + stage_data_note(plan);
   return study;
 }

@@ -232,7 +232,7 @@ TEST_CASE("charts, pictures, traces and reports say which action is of a head pa
   for (const Json& event : trace["traceEvents"]) {
     if (!event.contains("args") || !event["args"].contains("stage")) continue;
     const int stage = event["args"]["stage"];
-    const std::string part = event["args"].value("of", "");
+    const std::string part = event["args"].value("part", "");
     CHECK(part == (stage < 8 ? "" : stage < 16 ? "head part" : "embedding part"));
     ++named;
   }

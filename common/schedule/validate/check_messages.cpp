@@ -113,10 +113,10 @@ void check_joined(ScheduleChecks& checks) {
       }
     }
   }
-  for (const bool broadcasts : {true, false}) {
-    const std::vector<Action> first = joined_in_order(schedule, 0, broadcasts);
+  for (const JoinStream stream : {JoinStream::broadcasts, JoinStream::sums}) {
+    const std::vector<Action> first = joined_in_order(schedule, 0, stream);
     for (std::size_t rank = 1; rank < schedule.actions.size(); ++rank) {
-      const std::vector<Action> here = joined_in_order(schedule, rank, broadcasts);
+      const std::vector<Action> here = joined_in_order(schedule, rank, stream);
       const auto [theirs, own] = std::ranges::mismatch(first, here);
       if (theirs == first.end() || own == here.end()) continue;  // what is missing is said above
       Action own_name = *own;
@@ -130,11 +130,11 @@ void check_joined(ScheduleChecks& checks) {
 
 }  // namespace
 
-std::vector<Action> joined_in_order(const Schedule& schedule, std::size_t rank, bool broadcasts) {
+std::vector<Action> joined_in_order(const Schedule& schedule, std::size_t rank, JoinStream stream) {
   std::vector<Action> joined;
   for (Action action : schedule.actions[rank]) {
     if (!joins_parts(action.kind) || !in_range(schedule, action)) continue;
-    if ((action.kind == ActionKind::broadcast) != broadcasts) continue;
+    if (stream_of(action) != stream) continue;
     action.stage = part_on(schedule, action.stage, 0);
     joined.push_back(action);
   }

@@ -22,8 +22,8 @@ class ProgressCheck {
         schedule_(checks.schedule),
         pair_begins_(pair_begins(checks.schedule, checks.index)),
         next_(checks.schedule.actions.size(), 0),
-        broadcasts_{joined_in_order(checks.schedule, 0, true)},
-        sums_{joined_in_order(checks.schedule, 0, false)} {}
+        broadcasts_{joined_in_order(checks.schedule, 0, JoinStream::broadcasts)},
+        sums_{joined_in_order(checks.schedule, 0, JoinStream::sums)} {}
 
   void run() {
     // Whoever gets on wakes those that wait for it: sweeps over all ranks would take as many as there are ranks.
@@ -101,7 +101,7 @@ class ProgressCheck {
   bool awaited_of_parts(int rank, const Action& action, Awaited& awaited) {
     const std::optional<Action> joined = joined_for(schedule_, action);
     if (!joined) return false;
-    Stream& stream = joined->kind == ActionKind::broadcast ? broadcasts_ : sums_;
+    Stream& stream = stream_of(*joined) == JoinStream::broadcasts ? broadcasts_ : sums_;
     while (!stream.ended.contains(*joined) && stream.next < stream.joined.size()) {
       const Action& next = stream.joined[stream.next];
       if (is_any_pending(next, next == *joined ? rank : -1, awaited)) return true;
@@ -158,7 +158,8 @@ class ProgressCheck {
     return awaited_by(static_cast<int>(rank), second, awaited) && is_pending(awaited);
   }
 
-  // Every stuck rank waits for exactly one other stuck rank, so walking on from any of them ends in a cycle.
+  // Every stuck rank waits for exactly one stuck rank, itself where it is to make something later, so walking on from
+  // any of them ends in a cycle.
   void report_cycles() {
     std::vector<std::size_t> visited_from(next_.size(), next_.size());
     for (std::size_t first = 0; first < next_.size(); ++first) {

@@ -6,6 +6,7 @@
 
 #include "common/schedule/action_index.hpp"
 #include "common/schedule/validate/validate.hpp"
+#include "common/schedule/vocabulary_parts.hpp"
 
 namespace plumb {
 
@@ -57,9 +58,8 @@ struct ScheduleChecks {
   std::vector<std::int32_t> clipped_;
 };
 
-// What the parts of a vocabulary do together, by the names of the first rank's parts, in the order of a rank's list:
-// broadcasts, or all else, which has a stream of its own.
-[[nodiscard]] std::vector<Action> joined_in_order(const Schedule& schedule, std::size_t rank, bool broadcasts);
+// What the parts of a vocabulary do together, by the names of the first rank's parts, in the order of a rank's list.
+[[nodiscard]] std::vector<Action> joined_in_order(const Schedule& schedule, std::size_t rank, JoinStream stream);
 
 // In the order in which `validate` calls them.
 void check_each_action(ScheduleChecks& checks);   // malformed, misplaced, duplicate

@@ -280,7 +280,7 @@ void TraceWriter::write_event(const Event& event, int step, const Drawn& drawn) 
   out_ += R"(","stage":)";
   append_number(out_, event.action.stage);
   const std::string_view part = part_name(timeline_.schedule, event.action.stage);
-  if (!part.empty()) out_ += fmt::format(R"(,"of":"{}")", part);
+  if (!part.empty()) out_ += fmt::format(R"(,"part":"{}")", part);
   if (event.action.microbatch != no_microbatch) {
     out_ += ",\"microbatch\":";
     append_number(out_, event.action.microbatch);

@@ -8,13 +8,6 @@
 namespace plumb::exec {
 namespace {
 
-// Of a broadcast the rank beside the parts alone has something; of a sum it alone gets what others have.
-bool gets_from(const Schedule& lowered, const Action& exchange, int rank, int other) {
-  const int root = rank_beside_parts(lowered, exchange.stage);
-  if (exchange.kind == ActionKind::broadcast) return other == root;
-  return exchange.kind != ActionKind::reduce || rank == root;
-}
-
 // By exchange, as `rank` names it. What it gives itself is among it, since a line waits for that, too.
 std::map<Action, std::vector<Giver>> givers_by_exchange(const Schedule& lowered, int rank) {
   std::map<Action, std::vector<Giver>> givers;
@@ -30,6 +23,12 @@ std::map<Action, std::vector<Giver>> givers_by_exchange(const Schedule& lowered,
 }
 
 }  // namespace
+
+bool gets_from(const Schedule& lowered, const Action& exchange, int rank, int other) {
+  const int root = rank_beside_parts(lowered, exchange.stage);
+  if (exchange.kind == ActionKind::broadcast) return other == root;
+  return exchange.kind != ActionKind::reduce || rank == root;
+}
 
 std::optional<Action> exchange_before(const Schedule& lowered, const Action& action) {
   std::optional<Action> joined = joined_for(lowered, action);
@@ -55,7 +54,7 @@ std::vector<Giver> givers_before(const Schedule& lowered, int rank, const Action
   const auto givers = givers_by_exchange(lowered, rank);
   std::vector<Giver> all;
   for (const Action& exchange : lowered.actions[static_cast<std::size_t>(rank)]) {
-    if (!joins_parts(exchange.kind) || (needed && !are_of_one_line(exchange, *needed))) continue;
+    if (!joins_parts(exchange.kind) || (needed && stream_of(exchange) != stream_of(*needed))) continue;
     if (const auto found = givers.find(exchange); found != givers.end())
       std::ranges::copy(found->second, std::back_inserter(all));
     if (exchange == needed) break;

@@ -15,10 +15,9 @@ namespace plumb::exec {
 // gradient is made when the statistics, which it gives, have come.
 [[nodiscard]] std::vector<Action> exchanges_behind(const Schedule& lowered, const Action& action);
 
-// What a rank does in the order of its list: one line has its broadcasts, another one all sums.
-[[nodiscard]] constexpr bool are_of_one_line(const Action& exchange, const Action& other) {
-  return (exchange.kind == ActionKind::broadcast) == (other.kind == ActionKind::broadcast);
-}
+// Whether `rank` receives something of `other` in an exchange: of a broadcast the rank beside the parts alone has
+// something; of a sum it alone gets what others have.
+[[nodiscard]] bool gets_from(const Schedule& lowered, const Action& exchange, int rank, int other);
 
 struct Giver {
   int rank = 0;  // of the pipeline

@@ -13,15 +13,6 @@
 #include "exec/transport/collectives/payloads.hpp"
 
 namespace plumb::exec {
-namespace {
-
-// Between two looks at what has come, a part of the wait so far: cores are others' meanwhile, where there are fewer
-// than ranks.
-constexpr int looks_in_a_wait = 16;
-constexpr Clock::duration shortest_pause = std::chrono::microseconds(20);
-constexpr Clock::duration longest_pause = std::chrono::microseconds(100);
-
-}  // namespace
 
 PartExchanges::PartExchanges(const Plan& plan, const Schedule& lowered, Transport& transport, StageOf stage_of,
                              Allocate allocate)
@@ -46,7 +37,7 @@ void PartExchanges::begin_step(std::vector<Event>& events) {
   ended_.clear();
   for (const Action& action : lowered_.actions[static_cast<std::size_t>(rank_)]) {
     if (!joins_parts(action.kind)) continue;
-    (action.kind == ActionKind::broadcast ? broadcasts_ : sums_).exchanges.push_back({.action = action});
+    (stream_of(action) == JoinStream::broadcasts ? broadcasts_ : sums_).exchanges.push_back({.action = action});
   }
 }
 
@@ -134,8 +125,7 @@ void PartExchanges::wait_for(const std::function<bool()>& done, Clock::time_poin
 
 void PartExchanges::go_on(Clock::time_point waits_since) const {
   if (beside_waits_) beside_waits_();
-  const Clock::duration waited = Clock::now() - waits_since;
-  std::this_thread::sleep_for(std::clamp(waited / looks_in_a_wait, shortest_pause, longest_pause));
+  std::this_thread::sleep_for(until_next_look(waits_since));
 }
 
 // The transport knows of whom nothing has come.
@@ -196,9 +186,6 @@ std::optional<int> PartExchanges::awaited(const Exchange& exchange) const {
 
 void PartExchanges::begin(Exchange& exchange, const Line& line) {
   const Action& action = exchange.action;
-  const int root = root_of(action);
-  const bool reduces = action.kind == ActionKind::reduce;
-  const bool broadcasts = action.kind == ActionKind::broadcast;
   // What the rank did meanwhile, and what it made of what the one before has brought, is of this one's time.
   exchange.start = line.free_from;
   if (auto node = given_.extract(action); !node.empty()) {
@@ -206,13 +193,11 @@ void PartExchanges::begin(Exchange& exchange, const Line& line) {
     exchange.start = std::max(exchange.start, node.mapped().since);
   }
   exchange.bytes = gives(action) ? exchange.own.size : hidden_bytes_;
-  const auto sends_to = [&](int peer) { return gives(action) && (!reduces || peer == root); };
-  const auto gets_from = [&](int peer) { return broadcasts ? peer == root : !reduces || rank_ == root; };
   exchange.of.assign(static_cast<std::size_t>(transport_.size()), Payload{});
   for (int peer = 0; peer < transport_.size(); ++peer) {
     if (peer == rank_) continue;
-    if (sends_to(peer)) transport_.send(peer, line.channel, exchange.own);
-    if (!gets_from(peer)) continue;
+    if (gets_from(lowered_, action, peer, rank_)) transport_.send(peer, line.channel, exchange.own);
+    if (!gets_from(lowered_, action, rank_, peer)) continue;
     transport_.expect(peer, line.channel, exchange.bytes, 1);
     exchange.of[static_cast<std::size_t>(peer)].reset();
   }

@@ -41,7 +41,7 @@ at::Tensor joined(const at::Tensor& of_ranks) {
   return at::stack({largest, sum, target}, -1);
 }
 
-// Counts how long the rank waits for its group.
+// Counts how long the rank is with its group: waits for it, and copies what goes and comes.
 class Waits {
  public:
   explicit Waits(Collectives& collectives) : collectives_(collectives) {}

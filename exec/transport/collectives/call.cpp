@@ -4,18 +4,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <chrono>
 #include <thread>
 
 #include "exec/host/pauses.hpp"
 #include "exec/transport/collectives/payloads.hpp"
 
 namespace plumb::exec {
-namespace {
-
-constexpr std::chrono::microseconds poll{20};
-
-}  // namespace
 
 std::size_t Call::position_of(int rank) const {
   const auto found = std::ranges::find(group_, rank);
@@ -37,9 +31,14 @@ Payload Call::receive(std::size_t from, std::size_t bytes) {
 // Or until the deadline, of which the transport tells.
 void Call::go_on_until_message(int peer) const {
   const auto& meanwhile = transport_.meanwhile();
+  const Clock::time_point waits_since = Clock::now();
   while (meanwhile && !transport_.has_message(peer, Channel::collective) && !has_passed(deadline_)) {
-    meanwhile();
-    std::this_thread::sleep_for(poll);
+    try {
+      meanwhile();
+    } catch (const RunError& error) {
+      throw FailedMeanwhile(error.where(), error.problem(), error.hint());
+    }
+    std::this_thread::sleep_for(until_next_look(waits_since));
   }
 }
 

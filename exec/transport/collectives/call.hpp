@@ -30,6 +30,8 @@ class Call {
       body();
     } catch (const Stopped&) {
       throw;
+    } catch (const FailedMeanwhile&) {
+      throw;
     } catch (const RunError& error) {
       throw within(name, error);
     }

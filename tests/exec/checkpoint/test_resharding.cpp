@@ -38,6 +38,7 @@ struct Arrangement {
   bool sequence_parallel;
   int order;
   Offload offload = {};
+  int vocabulary_barriers = 0;
 };
 constexpr std::array arrangements{
     Arrangement{"zb-h1", 2, 1, Sharding::none, 1, false, 1},
@@ -45,7 +46,8 @@ constexpr std::array arrangements{
     Arrangement{"1f1b", 2, 2, Sharding::zero1, 1, false, 2, {.optimizer = true}},
     Arrangement{"1f1b", 1, 2, Sharding::fsdp, 1, false, 2, {.parameters = true}},  // for each action
     Arrangement{"1f1b", 1, 4, Sharding::hsdp, 1, false, 4, {.optimizer = true}},   // once a step
-    Arrangement{"1f1b", 2, 1, Sharding::none, 2, true, 3}};
+    Arrangement{"1f1b", 2, 1, Sharding::none, 2, true, 3},
+    Arrangement{"zb-h1", 2, 1, Sharding::none, 2, true, 5, {}, 2}};
 constexpr int sequences = 4;  // of a step, in every layout
 constexpr int before = 2;     // steps
 constexpr int behind = 3;
@@ -59,7 +61,8 @@ Plan plan_of(const Model& model, ElementType precision, const Arrangement& of) {
                                    .precision = precision,
                                    .data = of.data,
                                    .tensor = of.tensor,
-                                   .sequence_parallel = of.sequence_parallel});
+                                   .sequence_parallel = of.sequence_parallel,
+                                   .vocabulary_barriers = of.vocabulary_barriers});
   plan.training.microbatch = std::min(2, sequences / of.data);
   plan.training.global_batch = sequences;
   plan.training.offload = of.offload;
@@ -195,7 +198,7 @@ std::vector<double> last_of(const std::vector<double>& losses, int count) {
 
 }  // namespace
 
-TEST_CASE("a training that is saved in one of six layouts goes on in each other one") {
+TEST_CASE("a training that is saved in one of seven layouts goes on in each other one") {
   struct Case {
     Model model;
     ElementType precision;

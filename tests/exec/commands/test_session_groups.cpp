@@ -102,9 +102,12 @@ TEST_CASE("a step of every executed layout is its own durations on the graph of 
   using test::Rule;
   const Case one_barrier{.schedule = "1f1b", .ranks = 2, .tensor = 1, .data = 2, .vocabulary_barriers = 1};
   const Case two_barriers{.schedule = "zb-h1", .ranks = 2, .tensor = 1, .data = 2, .vocabulary_barriers = 2};
+  const Case in_groups{
+      .schedule = "1f1b", .ranks = 2, .tensor = 2, .sequence_parallel = true, .vocabulary_barriers = 2};
   const auto [shape, rule] =
       GENERATE_COPY(table<Case, Rule>({{one_barrier, {Sharding::none}},
                                        {two_barriers, {Sharding::zero1}},
+                                       {in_groups, {Sharding::none}},
                                        {{"1f1b", 1, 2}, {Sharding::none}},
                                        {{"1f1b", 1, 2, true}, {Sharding::none}},
                                        {{"1f1b", 1, 1, false, 2}, {Sharding::none}},

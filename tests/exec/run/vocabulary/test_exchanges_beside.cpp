@@ -32,7 +32,7 @@ std::vector<RankLog> run_emulated(const Plan& plan, const Change& change) {
   const Schedule lowered = lowered_schedule(plan);
   std::vector<RankLog> logs(static_cast<std::size_t>(ranks(plan.layout)));
   run_on_threads(make_local_transports(ranks(plan.layout)), [&](Transport& transport) {
-    Stages stages = make_emulated_stages(plan, transport.rank());
+    Stages stages = make_emulated_stages(plan, transport.rank(), {.run = &transport});
     change(transport.rank(), stages);
     logs[static_cast<std::size_t>(transport.rank())] = run_rank(plan, lowered, transport, stages, {});
   });
