@@ -114,7 +114,7 @@ class VariantReader {
     if (const auto rank = value.find("rank")) straggler.rank = read_rank(*rank);
     if (const auto machine = value.find("machine")) straggler.machine = read_machine(*machine);
     if (const auto stage = value.find("stage")) {
-      straggler.stage = static_cast<int>(stage->integer(0, stages(planned_.schedule) - 1));
+      straggler.stage = static_cast<int>(stage->integer(0, all_stages(planned_.schedule) - 1));
     }
     if (const auto action = value.find("action")) straggler.action = read_action(*action);
     if (value.keys().size() == 1) value.fail(value.path() + ": which rank, machine, stage or action is slower?");

@@ -164,6 +164,7 @@ Json to_json(const Row& row, bool scenario) {
     object["bubble_span"] = row.bubbles.span.value;
   }
   object["peak_activations"] = row.peak_activations;
+  object["vocabulary_barriers"] = row.shape.vocabulary_barriers;
   object["replicas"] = row.copies;
   object["weight_versions"] = row.versions;
   object["asynchronous"] = row.entry->updates_within;
@@ -178,8 +179,12 @@ std::string weights_text(const Row& row) {
 }
 
 std::string shape_text(const Row& row) {
-  if (row.shape.slices > 1) return fmt::format("{} slices", row.shape.slices);
-  return row.shape.chunks > 1 ? fmt::format("{} chunks", row.shape.chunks) : "";
+  std::string text = row.shape.slices > 1   ? fmt::format("{} slices", row.shape.slices)
+                     : row.shape.chunks > 1 ? fmt::format("{} chunks", row.shape.chunks)
+                                            : "";
+  const int barriers = row.shape.vocabulary_barriers;
+  if (barriers > 0) text += (text.empty() ? "" : ", ") + fmt::format("vocabulary{}", barriers);
+  return text;
 }
 
 std::string to_best_text(const Row& row, const Row& best) {
@@ -313,7 +318,7 @@ ExitStatus compare_on_scenario(const CompareOptions& options) {
         std::pair{"--times", !options.times.times.empty()},
         std::pair{"--head-times", !options.times.head_times.empty()},
         std::pair{"--vocabulary", options.vocabulary != 0}, std::pair{"--hidden", options.times.hidden > 0}}) {
-    if (given) throw InputError(name, "follows from the scenario " + options.arguments.front());
+    if (given) throw InputError(name, "follows from the scenario " + options.arguments.front(), "leave it out");
   }
   const std::vector<const ScheduleEntry*> entries =
       entries_named({options.arguments.begin() + 1, options.arguments.end()});

@@ -168,6 +168,42 @@ TEST_CASE("schedule check names ranks and actions of a vocabulary's sums in cros
   refuses(run_plumb(folder, "simulate " + scenario), {"scenario.yaml:5:", "crossed.json", "rank 1 joins 3ALLRED0"});
 }
 
+TEST_CASE("schedule check tells a part's action out of its order once") {
+  const Folder folder;
+  Json file = Json::parse(
+      run_plumb(folder, "schedule export 1f1b --ranks 2 --microbatches 3 --vocabulary 1 --format json").out);
+  std::string list = file["schedule"]["actions"][0].get<std::string>();
+  const std::string w = "2W0 ";
+  list.erase(list.find(w), w.size());
+  list.insert(list.find("2F0 "), w);
+  file["schedule"]["actions"][0] = list;
+  const auto outcome = run_plumb(folder, "schedule check " + folder.file("early.json", file.dump(1)) + " --json");
+  CHECK(outcome.status == 1);
+  const Json checked = Json::parse(outcome.out);
+  std::vector<std::string> problems;
+  for (const Json& problem : checked["problems"]) problems.push_back(problem.dump());
+  CHECK(!problems.empty());
+  std::ranges::sort(problems);
+  CHECK(std::ranges::adjacent_find(problems) == problems.end());
+}
+
+TEST_CASE("schedules of a scenario whose vocabulary is open are compared with what each has, and parts can be slower") {
+  const Folder folder;
+  std::string open = divided("pipeline: 8");
+  open.replace(open.find("over: pipeline"), 14, "over: [none, pipeline]");
+  const std::string file = folder.file("open.yaml", open);
+  const Json compared = json_of(run_plumb(folder, "schedule compare " + file + " 1f1b eager-1f1b --json"));
+  std::map<std::string, int> barriers;
+  for (const Json& row : compared["schedules"]) barriers[row["schedule"]] = row["vocabulary_barriers"];
+  CHECK(barriers == std::map<std::string, int>{{"1f1b", 2}, {"eager-1f1b", 0}});
+  CHECK_THAT(run_plumb(folder, "schedule compare " + file + " 1f1b eager-1f1b").out, ContainsSubstring("vocabulary2"));
+  // Stage 8 is the first rank's part of the head.
+  const std::string slow = folder.file("slow.yaml", "- {name: part, straggler: {stage: 8, slower: 100}}\n");
+  const Json rows = json_of(run_plumb(folder, "simulate " + folder.file("two.yaml", divided("pipeline: 8")) +
+                                                  " --engine path --json --what-if " + slow))["what_if"];
+  CHECK(rows[1]["change_fraction"].get<double>() > 0.5);
+}
+
 TEST_CASE("schedule compare says which schedules cannot divide the vocabulary, and no file takes --vocabulary") {
   const Folder folder;
   const std::string command = "schedule compare all --ranks 4 --microbatches 8 --vocabulary 2";

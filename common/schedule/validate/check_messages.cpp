@@ -122,7 +122,7 @@ void check_joined(ScheduleChecks& checks) {
       Action own_name = *own;
       own_name.stage = part_on(schedule, own->stage, static_cast<int>(rank));
       checks.report(Kind::crossed_messages, {0, static_cast<int>(rank)}, {*theirs, own_name},
-                    fmt::format("rank {} joins {} where rank 0 joins {}: all ranks must in one order", rank,
+                    fmt::format("rank {} joins {} where rank 0 joins {}: all ranks must join them in one order", rank,
                                 to_string(own_name), to_string(*theirs)));
     }
   }

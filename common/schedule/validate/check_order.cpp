@@ -68,6 +68,7 @@ class OrderCheck {
   void check_needed_through_parts(const Action& action) {
     for (const Action& needed : needed_through_parts(schedule_, action)) {
       if (checks_.rank_of(needed) != checks_.rank_of(action)) continue;
+      if (needed.stage == action.stage) continue;  // whose order is that of every stage
       const bool gradient = needed.kind == ActionKind::backward;
       require(gradient ? checks_.gradient_action(needed.stage, needed.microbatch) : needed, action);
     }

@@ -139,5 +139,6 @@ TEST_CASE("a divided vocabulary: two sums that two ranks join in crossed orders 
   REQUIRE(!problems.empty());
   CHECK(problems.front().kind == ScheduleProblem::Kind::crossed_messages);
   CHECK(problems.front().ranks == std::vector<int>{0, 1});
-  CHECK(problems.front().text == "rank 1 joins 3ALLRED0 where rank 0 joins 4REDUCE2: all ranks must in one order");
+  CHECK(problems.front().text ==
+        "rank 1 joins 3ALLRED0 where rank 0 joins 4REDUCE2: all ranks must join them in one order");
 }
