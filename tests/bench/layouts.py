@@ -139,7 +139,7 @@ def main():
     args = parser.parse_args()
 
     rows = []
-    print(f"{'layout':<27}{'schedule':<18}{'transport':<11}{'step':>9}{'replay':>9}"
+    print(f"{'layout':<28}{'schedule':<18}{'transport':<11}{'step':>9}{'replay':>9}"
           + (f"{'longer':>9}" if args.emulate else f"{'peak':>8}{'received':>12}{'off':>8}") + "  of")
     with tempfile.TemporaryDirectory() as folder:
         for layout, precision in product(args.layouts, args.precisions.split(",")):
@@ -156,7 +156,7 @@ def main():
                     row = measure(plan, layout, transport, args.steps, args.emulate)
                     rows.append({"layout": name, "schedule": schedule, "transport": transport, "precision": precision,
                                  "sharding": sharding, **row})
-                    print(f"{name:<27}{schedule:<18}{transport:<11}{row['step_s'] * 1e3:>6.0f} ms{row['replay']:>+9.2%}"
+                    print(f"{name:<28}{schedule:<18}{transport:<11}{row['step_s'] * 1e3:>6.0f} ms{row['replay']:>+9.2%}"
                           + (f"{row['longer']:>+9.2%}" if args.emulate else f"{row['peak']:>+8.1%}{row['received_bytes'] / 2**20:>8.2f} MiB"
                              f"{row['received_off_bytes']:>6} B") + f"  {of}", flush=True)
     if args.json:
