@@ -11,8 +11,8 @@
 #include "common/base/parallel.hpp"
 #include "common/base/workers.hpp"
 #include "common/planner/make_plan.hpp"
+#include "common/planner/predicted_answer.hpp"
 #include "common/search/estimate.hpp"
-#include "common/search/predicted_answer.hpp"
 #include "common/search/weighing.hpp"
 
 namespace plumb {

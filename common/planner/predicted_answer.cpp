@@ -1,4 +1,4 @@
-#include "common/search/predicted_answer.hpp"
+#include "common/planner/predicted_answer.hpp"
 
 #include <cstddef>
 
