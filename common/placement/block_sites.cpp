@@ -105,7 +105,7 @@ NamedShape add_head(SiteList& list, const NamedShape& x) {
   const Model& model = list.model();
   const NamedShape seen = model.vision ? class_token(list, x) : x;
   const Extent outputs{Dim::vocabulary, model.vision ? model.vision->classes : model.vocabulary};
-  const NamedShape logits = list.matmul("head", seen, {outputs}, model.head_bias).outputs.front();
+  NamedShape logits = list.matmul("head", seen, {outputs}, model.head_bias).outputs.front();
   const Shape each{seen.shape.begin(), seen.shape.end() - 1};
   Site loss{.name = "loss", .kind = OperationKind::loss, .inputs = {{logits}}, .outputs = {{"loss", each}}};
   loss.statistics = each;

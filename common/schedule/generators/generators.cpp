@@ -12,11 +12,8 @@ namespace {
 
 std::string belongs_to_those_with(bool ScheduleEntry::*use) { return "that belongs to " + schedules_with(use); }
 
-}  // namespace
-
-Schedule empty_schedule(const std::string& name, const ScheduleShape& shape) {
-  const std::string where = "schedule " + name;
-  const ScheduleEntry& entry = find_schedule(name);
+// Throws InputError for a number that is out of range, and for what this schedule does not use.
+void require_shape(const std::string& where, const ScheduleEntry& entry, const ScheduleShape& shape) {
   if (shape.ranks < 1 || shape.microbatches < 1 || shape.chunks < 1 || shape.slices < 1) {
     throw InputError(where, fmt::format("{} ranks, {} microbatches, {} chunks, {} slices: each must be at least 1",
                                         shape.ranks, shape.microbatches, shape.chunks, shape.slices));
@@ -56,6 +53,13 @@ Schedule empty_schedule(const std::string& name, const ScheduleShape& shape) {
                     shape.vocabulary_barriers, shape.vocabulary_barriers == 1 ? "" : "s", shape.ranks),
         belongs_to_those_with(&ScheduleEntry::divides_vocabulary));
   }
+}
+
+}  // namespace
+
+Schedule empty_schedule(const std::string& name, const ScheduleShape& shape) {
+  const std::string where = "schedule " + name;
+  require_shape(where, find_schedule(name), shape);
   const bool divides = shape.vocabulary_barriers != 0;
   // As floating point the product cannot overflow.
   const double pairs =
