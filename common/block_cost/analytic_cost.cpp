@@ -200,10 +200,6 @@ std::vector<WeightOfRank> weights_of_rank(const BlockWork& work, const Scenario&
   return weights;
 }
 
-ParameterShare count_of_rank(const BlockShapes& shapes, std::int64_t shards) {
-  return share_of(counted_weights(shapes), shards);
-}
-
 ParameterShare share_of_rank(const BlockWork& work, const Scenario& scenario) {
   return share_of(weights_of_rank(work, scenario), state_shards(scenario.layout));
 }

@@ -26,10 +26,7 @@ struct WeightOfRank {
 // Of the scenario's layout, in the order of the block's parameters.
 [[nodiscard]] std::vector<WeightOfRank> weights_of_rank(const BlockWork& work, const Scenario& scenario);
 
-// Parameters of one rank of a tensor group. So many data-parallel ranks update a part of each weight.
-[[nodiscard]] ParameterShare count_of_rank(const BlockShapes& shapes, std::int64_t shards = 1);
-
-// The same of the scenario's layout, with all that its ranks share out.
+// Parameters of one rank of a tensor group in the scenario's layout, with all that its ranks share out.
 [[nodiscard]] ParameterShare share_of_rank(const BlockWork& work, const Scenario& scenario);
 
 // What its tensor ranks have summands of, added up once a step.
