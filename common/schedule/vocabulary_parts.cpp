@@ -72,11 +72,6 @@ std::vector<Action> makers_of(const Schedule& schedule, const Action& joined) {
   return makers;
 }
 
-std::vector<Action> needed_through_parts(const Schedule& schedule, const Action& action) {
-  const std::optional<Action> joined = joined_for(schedule, action);
-  return joined ? makers_of(schedule, *joined) : std::vector<Action>{};
-}
-
 void require_parts(const Schedule& schedule) {
   const auto refuse = [](const std::string& problem) { throw InputError("schedule", problem); };
   if (schedule.vocabulary_barriers == 0) return;

@@ -82,8 +82,6 @@ enum class JoinStream : std::uint8_t { broadcasts, sums };
 [[nodiscard]] std::optional<Action> joined_for(const Schedule& schedule, const Action& action);
 // The computing that it joins or passes on; B stands for whatever makes the gradient of a stage's input, B or I.
 [[nodiscard]] std::vector<Action> makers_of(const Schedule& schedule, const Action& joined);
-// The makers of what an action cannot begin before.
-[[nodiscard]] std::vector<Action> needed_through_parts(const Schedule& schedule, const Action& action);
 
 // Throws InputError unless the parts stand behind the other stages, one of each sort on each rank.
 void require_parts(const Schedule& schedule);

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "common/schedule/validate/checks.hpp"
 #include "common/schedule/vocabulary_parts.hpp"
@@ -53,7 +54,7 @@ class OrderCheck {
       require(checks_.gradient_action(stage + 1, k), gradient);
     }
     for (const Action& action : {forward, gradient, Action{ActionKind::weight_gradient, stage, k}}) {
-      check_needed_through_parts(action);
+      check_made_for(action);
     }
     if (is_part(schedule_, stage)) check_passes(stage, k);
     if (!checks_.lowered) return;
@@ -65,12 +66,13 @@ class OrderCheck {
   }
 
   // What other ranks make of it is the affair of the progress.
-  void check_needed_through_parts(const Action& action) {
-    for (const Action& needed : needed_through_parts(schedule_, action)) {
+  void check_made_for(const Action& action) {
+    const std::optional<Action> joined = joined_for(schedule_, action);
+    if (!joined) return;
+    for (const Action& needed : makers_of(schedule_, *joined)) {
       if (checks_.rank_of(needed) != checks_.rank_of(action)) continue;
       if (needed.stage == action.stage) continue;  // whose order is that of every stage
-      const bool gradient = needed.kind == ActionKind::backward;
-      require(gradient ? checks_.gradient_action(needed.stage, needed.microbatch) : needed, action);
+      require(checks_.maker_here(needed), action);
     }
   }
 

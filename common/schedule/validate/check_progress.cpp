@@ -114,8 +114,7 @@ class ProgressCheck {
   // Whether something of what is joined is to be made; what rank `but` makes counts as made.
   bool is_any_pending(const Action& joined, int but, Awaited& awaited) const {
     return std::ranges::any_of(makers_of(schedule_, joined), [&](const Action& maker) {
-      const bool gradient = maker.kind == ActionKind::backward;
-      const Action made = gradient ? checks_.gradient_action(maker.stage, maker.microbatch) : maker;
+      const Action made = checks_.maker_here(maker);
       awaited = {made, checks_.rank_of(made), checks_.placed(made), false};
       return awaited.rank != but && is_pending(awaited);
     });

@@ -36,6 +36,11 @@ struct ScheduleChecks {
     return {full ? ActionKind::backward : ActionKind::input_gradient, stage, microbatch};
   }
 
+  // What makes something for the parts of a vocabulary, as makers_of has it, by its name in this schedule.
+  [[nodiscard]] Action maker_here(const Action& maker) const {
+    return maker.kind == ActionKind::backward ? gradient_action(maker.stage, maker.microbatch) : maker;
+  }
+
   // Where STEP, REDUCE_TIED, REDUCE_GRAD, UNSHARD or CLIP of a replica's stage stands on its rank, or `nowhere`.
   // `update` of a numbered STEP, else 0.
   [[nodiscard]] std::int32_t& end_position(ActionKind kind, int replica, int stage, int update = 0);
