@@ -236,28 +236,41 @@ Bytes made_for_parts(const PipelineCosts& costs, const Action& action) {
   return {};
 }
 
+namespace {
+
+struct Received {
+  Bytes input;     // of its F
+  Bytes gradient;  // of its I or B
+};
+
+// What a stage receives of others for an action's microbatch. The embedding reads numbers of tokens, the head makes the
+// loss; of a divided vocabulary the stages of layers have its parts as neighbours at either end.
+Received received_by(const PipelineCosts& costs, const Action& action) {
+  const Bytes boundary = boundary_of_stage(costs, action.stage, action.microbatch);
+  const bool first = action.stage == 0;
+  const bool last = action.stage + 1 == chain_stages(costs);
+  if (costs.vocabulary.parts == 0) return {first ? Bytes{} : boundary, last ? Bytes{} : boundary};
+  const Bytes of_head = costs.vocabulary.head_broadcast.bytes;
+  const Bytes of_embedding = costs.vocabulary.embedding_broadcast.bytes;
+  switch (sort_of_stage(action.stage, chain_stages(costs), costs.vocabulary.parts)) {
+    case StageSort::head:
+      return {of_head, {}};
+    case StageSort::embedding:
+      return {{}, of_embedding};
+    case StageSort::layers:
+      break;
+  }
+  return {first ? of_embedding : boundary, last ? of_head : boundary};
+}
+
+}  // namespace
+
 Footprint footprint(const PipelineCosts& costs, const Action& action, bool redone) {
-  const bool parts = costs.vocabulary.parts > 0;  // which have inputs of their own, and a neighbour at either end
-  const auto last = static_cast<std::int32_t>(costs.stages.size()) - 1;
-  const StageSort sort = sort_of_stage(action.stage, chain_stages(costs), costs.vocabulary.parts);
   const SliceBytes bytes = bytes_of(costs.stages[static_cast<std::size_t>(action.stage)], action.microbatch);
   const Bytes kept = bytes.kept;
   const Bytes for_weight = bytes.kept_for_weight;
   const Bytes handed_back = bytes.gradients_left - bytes.gradients_taken;
-  const Bytes boundary = boundary_of_stage(costs, action.stage, action.microbatch);
-  // The embedding reads numbers of tokens, the head makes the loss.
-  const bool reads = parts ? sort != StageSort::embedding : action.stage > 0;
-  const bool has_gradient = parts ? sort != StageSort::head : action.stage < last;
-  const Bytes of_head = costs.vocabulary.head_broadcast.bytes;
-  const Bytes of_embedding = costs.vocabulary.embedding_broadcast.bytes;
-  const bool first_of_layers = parts && action.stage == 0;
-  const bool last_of_layers = parts && action.stage + 1 == chain_stages(costs);
-  const bool of_parts = sort == StageSort::head || first_of_layers;
-  const Bytes input = !reads ? Bytes{} : !of_parts ? boundary : sort == StageSort::head ? of_head : of_embedding;
-  const Bytes gradient = !has_gradient                  ? Bytes{}
-                         : last_of_layers               ? of_head
-                         : sort == StageSort::embedding ? of_embedding
-                                                        : boundary;
+  const auto [input, gradient] = received_by(costs, action);
   switch (action.kind) {
     case ActionKind::forward: {
       const Bytes workspace = bytes.forward_workspace;
