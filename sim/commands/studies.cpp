@@ -104,6 +104,11 @@ std::function<void(int, int)> updates(Progress& progress) {
   return [&](int done, int total) { progress.update(done, total); };
 }
 
+// Of two remarks, either of which may be empty.
+std::string one_behind_the_other(const std::string& first, const std::string& second) {
+  return first + (first.empty() || second.empty() ? "" : "; ") + second;
+}
+
 struct Predicted {
   Json json;
   std::vector<std::string> cells;
@@ -115,7 +120,6 @@ Predicted predicted_row(const WhatIf& variant, const WhatIfOutcome& outcome, Sec
   const Bytes memory = variant.plan.cluster.machine.device.memory.value;
   const bool fits = outcome.peak <= memory;
   const std::string too_much = fits ? "" : "does NOT fit, " + to_text(outcome.peak - memory) + " too much";
-  const bool both = !fits && !outcome.unmet.empty();
   return {
       .json = {{"iteration_s", outcome.iteration.value},
                {"change_fraction", change},
@@ -127,7 +131,7 @@ Predicted predicted_row(const WhatIf& variant, const WhatIfOutcome& outcome, Sec
       .cells = {variant.name, to_text(outcome.iteration), change_text(change),
                 percent_text(outcome.bubble_makespan_fraction), to_text(outcome.peak),
                 fmt::format("rank {}, {} of the step", outcome.bounding.rank, percent_text(outcome.bounding.fraction)),
-                too_much + (both ? "; " : "") + outcome.unmet}};
+                one_behind_the_other(too_much, outcome.unmet)}};
 }
 
 }  // namespace
@@ -158,8 +162,7 @@ Study what_if_study(const std::string& file, const Plan& plan, const StepEngine&
       row.update(predicted.json);
       table.rows.push_back(predicted.cells);
     }
-    const std::string between = variant.note.empty() || outcome.unmet.empty() ? "" : "; ";
-    const std::string note = variant.note + between + outcome.unmet;
+    const std::string note = one_behind_the_other(variant.note, outcome.unmet);
     if (!note.empty()) row["note"] = note;
     if (!variant.note.empty()) {
       notes += fmt::format("  {}: {}.\n", variant.name, variant.note);
