@@ -87,7 +87,7 @@ std::array<std::vector<std::vector<int>>, 2> planned_vectors(const Scenario& sce
   return {vectors_of(std::move(sharing)), vectors_of(std::move(alone))};
 }
 
-// What speaks against the vocabulary of a base in two stages of these data degrees.
+// What speaks against the vocabulary of a base with a stage of each of these data degrees.
 std::optional<VocabularyRefusal> refused(const Scenario& scenario, const Layout& base,
                                          const std::vector<int>& degrees) {
   return vocabulary_refusal(scenario.model, layout_with(base, degrees), scenario.training,
