@@ -26,7 +26,7 @@ const std::map<std::string, std::set<std::string>> may_include = {
 // A library by the start of its headers' names, and the only folder that may see it. Public headers see none of them.
 struct Library {
   std::string prefix;
-  std::string folder;  // empty: any of ours
+  std::string folder;  // any of ours if empty
 };
 const std::vector<Library> libraries = {
     {"nlohmann/json.hpp", ""},
@@ -50,24 +50,7 @@ const std::vector<std::string> rooms = {"base",       "model",         "cluster"
                                         "schedule",   "cost",          "program", "graph",   "timeline",  "scenario",
                                         "block_cost", "scenario_file", "plan",    "planner", "study",     "search"};
 
-constexpr std::size_t most_sources = 32;  // of one folder, those below it apart
-
-constexpr std::size_t longest_header = 150;
-constexpr std::size_t longest_source = 400;
-constexpr std::size_t longest_test = 450;  // cases are independent of each other
-const std::map<std::string, std::size_t> longer_files = {
-    {"common/base/document/json_fields.hpp", 220},  // templates: there is no source to move them to
-};
-
-std::size_t longest(const SourceFile& file) {
-  const auto known = longer_files.find(file.path);
-  if (known != longer_files.end()) return known->second;
-  // A .cuh is device code, which has no source to move to.
-  if (is_header(file) && !file.path.ends_with(".cuh")) return longest_header;
-  return top_folder(file.path) == "tests" ? longest_test : longest_source;
-}
-
-// Of a path like common/ROOM/…; none for others.
+// Returns the index of a path like common/ROOM/… in `rooms`; nullopt for other paths.
 std::optional<std::size_t> room_of(std::string_view path) {
   if (top_folder(path) != "common") return std::nullopt;
   const std::string_view behind = path.substr(std::string_view("common/").size());
@@ -217,10 +200,6 @@ std::vector<std::string> broken_style(const SourceFile& file) {
       {std::regex("TEST_CASE\\(\"[^\"]*[;\\[\\]*]"), "CTest would not find a test case of this name"},
   };
   std::vector<std::string> found;
-  if (file.lines.size() > longest(file)) {
-    found.push_back(file.path + ": " + std::to_string(file.lines.size()) + " lines, at most " +
-                    std::to_string(longest(file)));
-  }
   if (is_header(file)) {
     if (std::ranges::find(file.lines, "#pragma once") == file.lines.end()) {
       found.push_back(file.path + ": has no #pragma once");
@@ -317,17 +296,6 @@ std::vector<std::string> folder_cycles(const std::vector<SourceFile>& files) {
     for (const std::string& other : others) as_files.back().lines.push_back("#include \"" + other + "\"");
   }
   return include_cycles(as_files);
-}
-
-std::vector<std::string> full_folders(const std::vector<SourceFile>& files) {
-  std::map<std::string, std::size_t> counts;
-  for (const SourceFile& file : files) ++counts[folder_of(file.path)];
-  std::vector<std::string> found;
-  for (const auto& [folder, count] : counts) {
-    if (count <= most_sources) continue;
-    found.push_back(folder + ": " + std::to_string(count) + " sources, at most " + std::to_string(most_sources));
-  }
-  return found;
 }
 
 std::vector<std::string> repeated_types(const std::vector<SourceFile>& files) {

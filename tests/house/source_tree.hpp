@@ -51,8 +51,6 @@ struct ListedFiles {
 [[nodiscard]] std::vector<std::string> include_cycles(const std::vector<SourceFile>& files);
 // Folders, those below others included, include each other in one direction.
 [[nodiscard]] std::vector<std::string> folder_cycles(const std::vector<SourceFile>& files);
-// Folders with more sources on one level than a reader takes in.
-[[nodiscard]] std::vector<std::string> full_folders(const std::vector<SourceFile>& files);
 // Two types of one name in one namespace break a program that links both, wherever they are seen (ODR): those that the
 // headers outside of tests define, by name and namespace.
 [[nodiscard]] std::vector<std::string> repeated_types(const std::vector<SourceFile>& files);

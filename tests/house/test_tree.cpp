@@ -40,8 +40,6 @@ TEST_CASE("the tree: includes resolve, without cycles") {
   check_none(folder_cycles(tree()));
 }
 
-TEST_CASE("the tree: folders that a reader takes in") { check_none(full_folders(tree())); }
-
 TEST_CASE("the tree: no type is defined twice") { check_none(repeated_types(tree())); }
 
 TEST_CASE("the tree: style") {
