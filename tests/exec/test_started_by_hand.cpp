@@ -155,7 +155,7 @@ TEST_CASE("ranks are told of compare's folder what the one that writes refuses")
 }
 
 // The store of a launcher, as torchrun's agent hosts it, is there before and after rank 0.
-TEST_CASE("of ranks that are too many for a plan one speaks") {
+TEST_CASE("only rank 0 reports surplus ranks") {
   const TemporaryFolder folder;
   const std::string plan = write_slow_plan(folder, 2, 4);
   const auto store = RunStore::host(0, RunStore::Reach::this_host);
@@ -168,7 +168,7 @@ TEST_CASE("of ranks that are too many for a plan one speaks") {
   }
 }
 
-TEST_CASE("of ranks that were started by hand, too many for a plan, one speaks: rank 0 waits for the others") {
+TEST_CASE("only rank 0 reports surplus ranks that were started by hand, after waiting for the others") {
   const TemporaryFolder folder;
   const std::string plan = write_slow_plan(folder, 2, 4);
   const int port = RunStore::host(0)->port();

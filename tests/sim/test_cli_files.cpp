@@ -80,7 +80,7 @@ TEST_CASE("a scenario is read once, so that it may come through a pipe") {
   CHECK(outcome.status == 0);
 }
 
-TEST_CASE("what is read is never written over") {
+TEST_CASE("input files are never overwritten") {
   const Folder folder;
   const std::string file = folder.file("small.yaml", small);
   const std::string plan = folder.file("plan.json");

@@ -342,7 +342,7 @@ TEST_CASE("plan says tokens/s and MFU as simulate does, and a gain over what doe
   CHECK(zb["first_last"]["split_layers"].size() == 8);
 }
 
-TEST_CASE("what a plan's table says of a schedule and a split is taken as a choice") {
+TEST_CASE("schedule and split are accepted as a plan's table prints them") {
   const Folder folder;
   const std::string file = std::string(PLUMB_SOURCE_DIR) + "/scenarios/llama-3-8b-dgx-h100.yaml";
   const auto choice = [&](const std::string& schedule, const std::string& split) {

@@ -89,7 +89,7 @@ TEST_CASE("a link at half speed for a while carries the integral, begun before o
         near(1.001));
 }
 
-TEST_CASE("what stands still goes on afterwards, and leaves its share of other ports meanwhile") {
+TEST_CASE("a paused rank continues afterwards, and frees its share of other ports meanwhile") {
   const std::vector<Disturbance> still = {
       {.what = Disturbed::ports, .rank = 0, .factor = 0, .from = {0.5}, .until = {2.0}}};
   const auto end = ends(platform(3), still, [](FluidEngine& e) {
@@ -134,7 +134,7 @@ TEST_CASE("ports to other machines are slow without those inside") {
   CHECK(end.at(1) == near(1.0));
 }
 
-TEST_CASE("of a NIC that ranks share the disturbed rank alone has less") {
+TEST_CASE("only the disturbed rank of a shared NIC is slower") {
   Platform shared = platform(4, 2);
   shared.shared.ranks_per_nic = 2;
   shared.shared.nic = {1e9};
@@ -173,7 +173,7 @@ TEST_CASE("messages and collectives of a disturbed rank or way are slow behind o
   CHECK(path.at(2) == near(1.5));  // half of its own way, 2 GB/s
 }
 
-TEST_CASE("what is timed alone gives way to what a disturbed rank sends later") {
+TEST_CASE("a transfer timed alone shares bandwidth with later sends of a disturbed rank") {
   Platform shared = platform(4, 2);
   shared.shared.ranks_per_nic = 2;
   shared.shared.nic = {1e9};
@@ -199,7 +199,7 @@ TEST_CASE("disturbances that end after everything change nothing, nor what runs 
   }
 }
 
-TEST_CASE("what needs something that failed never ends, and is named before what waits for it") {
+TEST_CASE("actions that need a failed one never end, and are named before their dependents") {
   const auto graph = hand_made({work(0, 1.0), message(0, 1, 1'000'000, port), work(1, 1.0), work(0, 5.0, 1)},
                                {{0, 1}, {1, 2}, {0, 3}}, 2);
   const std::vector<Disturbance> failed = {{.what = Disturbed::ports, .rank = 1, .factor = 0, .from = {0.5}}};

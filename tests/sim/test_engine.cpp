@@ -156,7 +156,7 @@ TEST_CASE("messages that are alone for a while end as the same ones do that are 
   }
 }
 
-TEST_CASE("what is thrown with much under way comes out of run, and leaves nothing behind") {
+TEST_CASE("an exception with work in flight leaves run cleanly") {
   {
     Platform platform = machine(8);
     platform.ranks_per_machine = 4;

@@ -66,7 +66,7 @@ TEST_CASE("stages that share cores take of each other what all ranks take") {
   }
 }
 
-TEST_CASE("of four ranks on two cores no layout is chosen that is slower with all of its ranks") {
+TEST_CASE("no layout of four ranks on two cores is chosen that is slower with all ranks") {
   const Scenario scenario = read_text(on_cores(2, 4, "auto"));
   const PlanningResult result = plan_scenario(scenario, sim::find_engine("simgrid"));
   REQUIRE(result.candidates.front().built);

@@ -95,7 +95,7 @@ TEST_CASE("all ranks on one core take the sum of all work, whatever the schedule
   }
 }
 
-TEST_CASE("as many cores as ranks change nothing") {
+TEST_CASE("one core per rank changes nothing") {
   std::mt19937 random(5);
   for (const ScheduleEntry& entry : schedule_entries()) {
     Case c = random_case(entry, 4, {.latency = {0.1}, .bandwidth = {endless}}, random);

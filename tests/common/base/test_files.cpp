@@ -46,7 +46,7 @@ TEST_CASE("whether a file can be written is known before it is") {
   std::filesystem::remove_all(folder);
 }
 
-TEST_CASE("what is not a regular file is written to, not replaced, and a link stays a link") {
+TEST_CASE("special files are written to, not replaced, and a link stays a link") {
   const auto folder = std::filesystem::temp_directory_path() / "plumb_test_special_files";
   std::filesystem::remove_all(folder);
   std::filesystem::create_directories(folder);

@@ -33,7 +33,7 @@ TEST_CASE("one error is thrown as it is, several as one text with every place an
   }
 }
 
-TEST_CASE("what is no input error is nobody's to gather") {
+TEST_CASE("only input errors are collected") {
   InputErrors errors;
   CHECK_THROWS_AS(errors.attempt([] { throw RunError("rank 1", "died"); }), RunError);
   CHECK(errors.none());

@@ -25,7 +25,7 @@ TEST_CASE("every item is worked on once, on threads that are numbered") {
   in_parallel(3, 0, 1, [](int, std::int64_t) { FAIL("there is nothing to do"); });
 }
 
-TEST_CASE("of several errors that of the smallest item is thrown") {
+TEST_CASE("the error of the smallest item is thrown") {
   for (int round = 0; round < 20; ++round) {
     for (const std::int64_t at_once : {1, 3}) {
       const auto work = [](int, std::int64_t item) {

@@ -50,7 +50,7 @@ TEST_CASE("memory that is refused ends a program with words and status 3") {
   CHECK_THAT(ended.err, ContainsSubstring("ulimit -v"));
 }
 
-TEST_CASE("of what a library throws the first line is said, not the page of stack behind it") {
+TEST_CASE("only the first line of a library's exception is printed") {
   const Ended ended = run_apart([]() -> ExitStatus {
     throw std::runtime_error("tensors are on different devices\nframe #0: 0x1\nframe #1: 0x2");
   });
@@ -58,7 +58,7 @@ TEST_CASE("of what a library throws the first line is said, not the page of stac
   CHECK(ended.err == "program: tensors are on different devices\n");
 }
 
-TEST_CASE("what a thread throws that nobody catches ends a program with words and status 3 too") {
+TEST_CASE("an uncaught exception of a thread ends the program with a message and status 3") {
   const auto thrown_by_thread = [](const std::function<void()>& work) {
     return run_apart([&] {
       std::thread(work).join();

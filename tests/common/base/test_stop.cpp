@@ -49,7 +49,7 @@ TEST_CASE("a time limit beyond the clock is none, and one of nothing or less is 
   CHECK_FALSE(ended(3600));
 }
 
-TEST_CASE("who asks a stop that is looked at shows that the work goes on, its original stays silent") {
+TEST_CASE("an observed stop reports progress when asked, its original stays silent") {
   int looks = 0;
   const std::atomic<bool> flag = true;
   const Stop quiet(&flag, std::nullopt);

@@ -39,7 +39,7 @@ TEST_CASE("numbers become one sign, and digits of a name stay") {
   CHECK(without_numbers("") == "");
 }
 
-TEST_CASE("what was found is shown shortly and cannot act on a terminal") {
+TEST_CASE("excerpts are short and contain no terminal escapes") {
   CHECK(excerpt("0F3") == "0F3");
   CHECK(excerpt(std::string(40, '(')) == std::string(40, '('));
   CHECK(excerpt(std::string(1 << 20, '(')) == std::string(40, '(') + "…");

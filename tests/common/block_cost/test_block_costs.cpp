@@ -223,7 +223,7 @@ TEST_CASE("a profile's medians are used, with states from the shapes") {
   CHECK_THAT(provenance(scenario), ContainsSubstring("profile of this host, 7 rounds"));
 }
 
-TEST_CASE("what a profile measured of a CPU's optimizer is what its host takes to update, beside the copies") {
+TEST_CASE("a profile's optimizer time of a CPU is the host's update time beside the copies") {
   Scenario scenario = small();
   scenario.profile = profile_of(scenario);
   for (MeasuredBlock& block : scenario.profile->blocks) block.cost.optimizer = {0.25};

@@ -69,7 +69,7 @@ Scenario scenario_of(const Model& model) {
 
 }  // namespace
 
-TEST_CASE("what is remembered of a block is what it is made anew, of all models, in any order of questions") {
+TEST_CASE("a cached block equals a fresh one for all models, in any order of queries") {
   std::vector<Asked> questions;
   for (const Model& model : models_divided_by({.degree = 2})) {
     const Scenario scenario = scenario_of(model);

@@ -315,7 +315,7 @@ TEST_CASE("stages of grids send each rank's part, and a step receives what its b
   }
 }
 
-TEST_CASE("what a grid does not divide of a microbatch is refused, and what it would need") {
+TEST_CASE("a microbatch that a grid does not divide is refused with the needed size") {
   const auto refused = [](const Shapes& shapes, const TensorLayout& tensor, const std::string& hint) {
     const Scenario scenario = scenario_of(shapes, tensor);
     try {

@@ -87,7 +87,7 @@ TEST_CASE("keys that every machine has are asked for at once") {
              ContainsSubstring("keys 'type', 'memory' are missing in device"));
 }
 
-TEST_CASE("what the framework takes may be nothing, if the file or the scenario says so") {
+TEST_CASE("the framework's memory may be zero if the file or the scenario states it") {
   const TemporaryFolder folder;
   const std::string machine = dgx_a100_without({"framework_memory"});
   const std::size_t type = machine.find("  type: cuda\n");

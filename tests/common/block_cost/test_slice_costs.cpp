@@ -120,7 +120,7 @@ TEST_CASE("a slice takes at least its share of the whole, and of full attention 
   }
 }
 
-TEST_CASE("what is counted once a step is the same with slices, and blocks that see no other tokens are alike") {
+TEST_CASE("costs counted once a step do not depend on slices, and blocks without cross-token work are equal") {
   const Scenario scenario = scenario_of("full/dense");
   const std::vector<ComputeCost> whole = block_costs(scenario, 1);
   const std::vector<ComputeCost> sliced = block_costs(scenario, 1, equal_slices(sequence, 4));
@@ -261,7 +261,7 @@ TEST_CASE("a stage has the bytes of its blocks in sequence, slice by slice, also
 }
 
 // Later slices read its keys and values, of a window of 512 the last 511, whether it is redone or not.
-TEST_CASE("of a slice a layer that is redone keeps its input, and the keys and values that later slices read") {
+TEST_CASE("a recomputed layer of a slice saves its input and the keys and values that later slices read") {
   constexpr std::int64_t element = 2;
   constexpr std::int64_t hidden = 2048;
   const std::vector<Slice> slices = slices_of(lengths);
@@ -292,7 +292,7 @@ TEST_CASE("of a slice a layer that is redone keeps its input, and the keys and v
 
 // F of full attention in the first 1536 of 4096 tokens: their share of the matmuls, and 1536·1537/2 of 4096·4097/2
 // pairs of tokens.
-TEST_CASE("of a measured sequence each slice has what it has of the FLOPs, and all have the whole") {
+TEST_CASE("slices share a measured sequence's time by FLOPs, and add up to the whole") {
   const Scenario analytic = scenario_of("full/dense");
   Scenario scenario = analytic;
   scenario.profile = analytic_profile(analytic);

@@ -116,7 +116,7 @@ TEST_CASE("a number alone is taken as stated in its file, and it and a guess as 
   CHECK(memory_of("{value: 74 GiB, source: datasheet}").uncertainty == 0);
 }
 
-TEST_CASE("what is wrong with a machine is named with its line") {
+TEST_CASE("faults of a machine are reported with their line") {
   CHECK_THAT(message_for("2039 GB/s", "2039"),
              ContainsSubstring("machine.yaml:9:29: ") && ContainsSubstring("no unit"));
   CHECK_THAT(message_for("2039 GB/s", "2039"), ContainsSubstring("units: B/s"));
@@ -146,7 +146,7 @@ TEST_CASE("a key that is missing alone is told with the line to add") {
                                                     ContainsSubstring("\n    latency: {value: … us"));
 }
 
-TEST_CASE("what all blocks of a machine lack is told at once") {
+TEST_CASE("missing keys of all blocks of a machine are reported at once") {
   const std::string text =
       "devices_per_switch: 2\ndevice: {type: cuda, memory: {value: 74 GiB, source: assumed}}\n"
       "inside: {latency: {value: 3.4 us, source: measured}}\n";

@@ -49,7 +49,7 @@ void check_provenance(const YamlValue& block) {
 
 }  // namespace
 
-TEST_CASE("what a fit may change is named, with what is known before") {
+TEST_CASE("parameters that a fit may change are named with their prior") {
   const std::vector<FreeNumber> free =
       read_free("{memory_efficiency: {}, matmul_depth: {prior: 122, factor: 1.5, source: a table}}");
   REQUIRE(free.size() == 2);

@@ -144,7 +144,7 @@ TEST_CASE("the fastest is taken: trees for little over many machines, rings for 
   }
 }
 
-TEST_CASE("what a phase's ranks send takes its time on ports and NICs that are as fast as the machine says") {
+TEST_CASE("a phase's traffic takes its time on ports and NICs of the machine's rates") {
   const double S = 1e8;
   Machine slow_inside = machine();
   slow_inside.collective_bandwidth.value = {10e9};

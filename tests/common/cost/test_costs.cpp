@@ -116,7 +116,7 @@ TEST_CASE("a layer that is redone inside its backward keeps its input, and I has
 }
 
 // The same in two equal slices, of which the second hands nothing on.
-TEST_CASE("of equal slices that are redone each keeps its own bytes") {
+TEST_CASE("each of equal recomputed slices saves its own bytes") {
   const ComputeCost redone = redone_in_backward({.kept_bytes = {40},
                                                  .kept_for_weight_bytes = {15},
                                                  .forward_workspace_bytes = {7},

@@ -124,7 +124,7 @@ TEST_CASE("quantised gradients are exchanged inside and across, with a sum behin
 }
 
 // By counting messages: of each of the parts that the ranks have, a rank gets all but its own.
-TEST_CASE("what a rank receives is the sum of the messages to it") {
+TEST_CASE("received bytes are the sum of a rank's messages") {
   std::mt19937 random(7);
   for (int round = 0; round < 200; ++round) {
     const int inside = 1 + static_cast<int>(random() % 8);
@@ -155,7 +155,7 @@ TEST_CASE("what a rank receives is the sum of the messages to it") {
 
 // Message by message: from all others their part; of gradients from each of `inside` neighbours what all groups' ranks
 // in one's place will have, and from those ranks the own part.
-TEST_CASE("of parts that differ in size and end within a block, ranks receive the mean of all messages, to the byte") {
+TEST_CASE("with unequal parts that end within a block, ranks receive the mean of all messages, to the byte") {
   std::mt19937 random(11);
   for (int round = 0; round < 200; ++round) {
     const int inside = 1 + static_cast<int>(random() % 4);
@@ -193,7 +193,7 @@ TEST_CASE("of parts that differ in size and end within a block, ranks receive th
 
 // Costs count bytes; placements derive the moves. HSDP's sums over its copies are beside both: 2(R-1)/R of the own
 // part.
-TEST_CASE("what costs say that a rank receives is what the moves of the placed weights bring it") {
+TEST_CASE("received bytes of the costs equal those of the weights' collectives") {
   for (const Sharding sharding : {Sharding::zero1, Sharding::zero2, Sharding::zero3, Sharding::fsdp, Sharding::hsdp}) {
     for (const int degree : {2, 4, 6, 16}) {
       for (const bool reshards : {false, true}) {

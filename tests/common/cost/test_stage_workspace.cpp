@@ -8,7 +8,7 @@
 
 using namespace plumb;
 
-TEST_CASE("of every run of blocks the workspace is the worst that in_sequence counts on top of what is kept") {
+TEST_CASE("the workspace of a run of blocks is the largest that in_sequence counts beyond saved values") {
   std::mt19937 random(7);
   const auto bytes = [&](int most) { return Bytes{std::uniform_int_distribution<int>(0, most)(random)}; };
   for (int round = 0; round < 50; ++round) {

@@ -246,7 +246,7 @@ TEST_CASE("bubbles: makespan and span, as fractions too") {
   CHECK(found.span == found.makespan);  // rank 0 begins first and ends last
 }
 
-TEST_CASE("what cannot be a graph is refused: not lowered, costs of another size, a cycle") {
+TEST_CASE("impossible graphs are refused: not lowered, costs of another size, a cycle") {
   const Schedule schedule = generate_schedule("1f1b", {.ranks = 2, .microbatches = 2});
   const PipelineCosts costs = even_costs(2, {.forward = {1}, .input_gradient = {1}, .weight_gradient = {1}});
   CHECK_THROWS_WITH(build_graph(schedule, costs), ContainsSubstring("lower the schedule first"));

@@ -257,7 +257,7 @@ TEST_CASE("PipeDream's versions of the weights count while they are there, by ha
   }
 }
 
-TEST_CASE("what waits at a slow rank counts as messages until it is taken") {
+TEST_CASE("messages that wait at a slow rank count until they are received") {
   PipelineCosts costs = even_costs(2, {.forward = {1}, .input_gradient = {1}, .weight_gradient = {1}, .hop = {1}});
   costs.boundary_bytes = {10};
   costs.inside.bandwidth = {1e300};
@@ -275,7 +275,7 @@ TEST_CASE("what waits at a slow rank counts as messages until it is taken") {
   CHECK(peak.held.workspace.value == 50);
 }
 
-TEST_CASE("what is evicted is on both ranks while it is on its way") {
+TEST_CASE("evicted activations count on both ranks while in flight") {
   PipelineCosts costs = even_costs(4, {.forward = {1}, .input_gradient = {1}, .weight_gradient = {1}});
   for (ComputeCost& stage : costs.stages) stage.kept_bytes = stage.kept_for_weight_bytes = {100};
   costs.inside = {.latency = {0.5}, .bandwidth = {1e300}};

@@ -129,7 +129,7 @@ TEST_CASE("by hand: with 1F1B the last of two ranks has two activations at a tim
   CHECK(planned[0].count == 1);  // a gradient is read as soon as it is there
 }
 
-TEST_CASE("what the host launches early has its slot from then on") {
+TEST_CASE("an early launched receive holds its slot from its launch") {
   const Schedule lowered = one_f_one_b();
   const PipelineCosts costs = costs_of(lowered, true);
   const ScheduleGraph graph = build_graph(lowered, costs);

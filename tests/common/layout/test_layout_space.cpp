@@ -77,7 +77,7 @@ TEST_CASE("sequence parallelism is open only where there is a tensor group") {
   }
 }
 
-TEST_CASE("what is asynchronous and what is gathered again are open where there is such a choice") {
+TEST_CASE("asynchronous and reshard_after_forward are open where there is a choice") {
   const LayoutSpace space{.kinds = {TensorKind::three_d, TensorKind::one_d, TensorKind::two_d},
                           .sequence_parallel = {false, true},
                           .asynchronous = {true, false},
@@ -96,7 +96,7 @@ TEST_CASE("what is asynchronous and what is gathered again are open where there 
   CHECK(tensor_layouts_of(space, 1) == std::vector<TensorLayout>{{}});
 }
 
-TEST_CASE("of any kind and depth: every grid that a degree makes is there, and each once") {
+TEST_CASE("every grid of a degree appears once, for any kind and depth") {
   LayoutSpace space;
   space.kinds = {all_tensor_kinds.begin(), all_tensor_kinds.end()};
   space.depths.reset();

@@ -50,7 +50,7 @@ TEST_CASE("one rank alone shares nothing out, whatever is asked") {
   CHECK(describe(layout_of(Sharding::fsdp, 1)) == "single");
 }
 
-TEST_CASE("of hsdp's two degrees the data degree gives the one that is not said") {
+TEST_CASE("the data degree settles HSDP's missing degree") {
   CHECK(settled(layout_of(Sharding::hsdp, 8), {.shard = 4}).replicate == 2);
   CHECK(settled(layout_of(Sharding::hsdp, 8), {.replicate = 4}).shard == 2);
   CHECK(settled(layout_of(Sharding::hsdp, 8), {.shard = 8, .replicate = 1}).shard == 8);
@@ -109,7 +109,7 @@ DataLayout zero_plus_plus(int data, int inside) {
 
 }  // namespace
 
-TEST_CASE("what there is of ZeRO++ is settled where it divides the ranks, and gathers in actions") {
+TEST_CASE("ZeRO++ is settled where its groups divide the ranks, and gathers in actions") {
   const Layout zero3 = layout_of(Sharding::zero3, 16, 2);
   const DataLayout all = settled(zero3, {.quantized_weights = true, .secondary_shard = 8, .quantized_gradients = 8});
   CHECK(all == zero_plus_plus(16, 8));

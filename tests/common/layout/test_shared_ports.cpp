@@ -85,7 +85,7 @@ TEST_CASE("rings cross a switch's uplink once, and share it with the other group
   CHECK(group_links(mesh(1, 1), MeshAxis::tensor, {.machine = box}) == GroupLinks{});
 }
 
-TEST_CASE("what a group's rings send over the borders of leaves and sites, all groups of a stage at once") {
+TEST_CASE("traffic of a stage's rings over leaf and site borders, all groups at once") {
   const Machine machine{.name = "eight", .devices = 8};
   const Cluster cluster{.machine = machine, .nodes = 8, .nodes_per_leaf = 2, .nodes_per_site = 4};
   // Eight groups of eight ranks, one on each machine: each group's ring leaves each leaf and each site once.
@@ -126,7 +126,7 @@ double counted_passes(const Layout& layout, MeshAxis axis, int devices, int node
 
 }  // namespace
 
-TEST_CASE("what passes a border is what every rank sends over it, wherever stages and borders lie") {
+TEST_CASE("traffic over a border is the sum of all ranks' sends over it") {
   std::mt19937 random(5);
   const auto pick = [&](int most) { return std::uniform_int_distribution<int>(1, most)(random); };
   int crossing = 0;

@@ -32,7 +32,7 @@ IndexRanges drawn(std::mt19937& random, std::int64_t size) {
 
 }  // namespace
 
-TEST_CASE("what two lists share, a list's parts and its runs are what counting element by element gives") {
+TEST_CASE("intersections, parts and runs of ranges equal counting element by element") {
   std::mt19937 random(1);
   for (int draw = 0; draw < plumb::testing::cases(500); ++draw) {
     const std::int64_t size = 1 + static_cast<std::int64_t>(random() % 60);

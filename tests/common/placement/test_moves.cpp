@@ -207,7 +207,7 @@ TEST_CASE("elements of a rank: those whose indices it owns, in the order of memo
   }
 }
 
-TEST_CASE("what moves is what the next placement holds", "[placement]") {
+TEST_CASE("a redistribution delivers the values of the next placement", "[placement]") {
   std::mt19937 random(2);
   for (int round = 0; round < 150; ++round) {
     const Case of = random_case(random);
@@ -220,7 +220,7 @@ TEST_CASE("what moves is what the next placement holds", "[placement]") {
   }
 }
 
-TEST_CASE("what moves into partial sums adds up to the whole", "[placement]") {
+TEST_CASE("redistribution into partial sums adds up to the whole", "[placement]") {
   std::mt19937 random(12);
   int moved = 0;
   for (int round = 0; round < 300; ++round) {

@@ -85,7 +85,7 @@ TEST_CASE("the weights of a block's sites are its parameters, and as large", "[p
   }
 }
 
-TEST_CASE("what a site reads has been made before, or comes into the block", "[placement]") {
+TEST_CASE("a placed operation reads values made before it or block inputs", "[placement]") {
   const std::set<std::string> from_outside = {"input", "tokens", "next_embedding"};
   for (const Model& model : models()) {
     for (std::size_t block = 0; block < model.layers.size() + 2; ++block) {

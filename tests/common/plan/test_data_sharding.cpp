@@ -54,7 +54,7 @@ TEST_CASE("ZeRO's table of memory, from counts of parameters") {
 
 // With w, g, s bytes of a weight, its gradient and its states, n shards: ZeRO-2 w + (g + s)/n, FSDP (w + g + s)/n, with
 // whole gradients until the step w/n + g + s/n, and between UNSHARD and STEP w more.
-TEST_CASE("what a rank holds all the time, by rule and flags") {
+TEST_CASE("the resident bytes of a rank follow from rule and flags") {
   constexpr double states = 12;
   for (const int n : {2, 4, 8}) {
     const auto held = [&](const std::string& sharding) {

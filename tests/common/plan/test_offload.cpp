@@ -44,7 +44,7 @@ Bytes peak_without_states(const Plan& plan, int rank) {
 
 // Section 3: 16-bit gradients go down (2Ψ) and weights come up (2Ψ); the host has fp32 weights and moments (12Ψ) and
 // the gradients. Of n ranks that share states out each has a part; every weight here has a multiple of 16 elements.
-TEST_CASE("what moves is 2Ψ each way, what the host keeps 12Ψ and the gradients, shared out by n") {
+TEST_CASE("offload copies 2Ψ each way, and the host keeps 12Ψ and the gradients, divided by n") {
   for (const int data : {1, 2, 8}) {
     for (const std::string sharding : {"zero1", "zero2", "fsdp"}) {
       CAPTURE(data, sharding);
@@ -195,7 +195,7 @@ TEST_CASE("a host without room is refused with the rank, what it keeps and what 
                     ContainsSubstring("updates weights within a step: pipedream"));
 }
 
-TEST_CASE("what offloading would free is what it frees") {
+TEST_CASE("the predicted gain of offloading equals the real one") {
   const Both plans = both({.nodes = 1});
   for (int rank = 0; rank < 2; ++rank) {
     const std::vector<OffloadChoice> choices = offload_choices(plans.here, rank);

@@ -217,7 +217,7 @@ TEST_CASE("a plan with activations on the host is read back as it was, and an ed
              ContainsSubstring("costs.stages[0]") && ContainsSubstring("keeps activations on its device"));
 }
 
-TEST_CASE("what cannot be planned with activations on the host is refused by name") {
+TEST_CASE("layouts that cannot offload activations are refused by name") {
   const auto message = [](LayoutCase c) {
     try {
       (void)plan_of(with_activations_there(std::move(c)));
@@ -237,7 +237,7 @@ TEST_CASE("what cannot be planned with activations on the host is refused by nam
                  ContainsSubstring("a smaller microbatch"));
 }
 
-TEST_CASE("what offloading activations would free is what it frees") {
+TEST_CASE("the predicted gain of offloading activations equals the real one") {
   const Plan here = plan_of({.pipeline = 2});
   const Plan there = plan_of(with_activations_there({.pipeline = 2}));
   const std::vector<OffloadChoice> choices = offload_choices(here, 0);

@@ -63,7 +63,7 @@ constexpr int microbatches_of_rank = 16;
 }  // namespace
 
 // Every weight here has a multiple of 16 elements.
-TEST_CASE("of n ranks each has 1/n of the weights on its host, which each F, R and B brings up") {
+TEST_CASE("each of n ranks keeps 1/n of the weights on its host, which each F, R and B loads") {
   for (const int data : {2, 8}) {
     for (const std::string rule : {"zero3", "fsdp", "{kind: hsdp, shard: 2}"}) {
       for (const std::string recompute : {"none", "full"}) {
@@ -95,7 +95,7 @@ TEST_CASE("of n ranks each has 1/n of the weights on its host, which each F, R a
 
 // bf16: a host that updates has fp32 weights and moments (12Ψ), gradients (4Ψ) and the weights (2Ψ). fp32: 12Ψ and the
 // gradients, the weights among the 12; a device that updates has the moments, and takes weights up and down in STEP.
-TEST_CASE("what stands on the host beside its optimizer, and what STEP copies") {
+TEST_CASE("the host's bytes beside the optimizer, and the copies of STEP") {
   const Plan base = plan_of(case_by_action(4));
   for (const bool wide : {false, true}) {
     const Plan here = plan_in_precision(base, wide ? ElementType::fp32 : ElementType::bf16);
@@ -321,7 +321,7 @@ TEST_CASE("a plan with weights on the host is read back as it was, and an edited
              ContainsSubstring("training.offload") && ContainsSubstring("each action gathers its own"));
 }
 
-TEST_CASE("what cannot be planned with weights on the host is refused by name") {
+TEST_CASE("layouts that cannot offload weights are refused by name") {
   for (const std::string rule : {"none", "zero1", "zero2"}) {
     CHECK_THAT(refusal_of_case(with_offload_of({.nodes = 4, .data = 4, .sharding = rule}, "parameters")),
                ContainsSubstring("parameters can be offloaded where ranks share them out") &&
@@ -344,7 +344,7 @@ TEST_CASE("what cannot be planned with weights on the host is refused by name") 
                                          ContainsSubstring("more ranks that share"));
 }
 
-TEST_CASE("what offloading parameters would free is what it frees") {
+TEST_CASE("the predicted gain of offloading parameters equals the real one") {
   LayoutCase c = case_by_action(4);
   c.pipeline = 1;
   const Plan here = plan_of(c);

@@ -128,7 +128,7 @@ TEST_CASE("reductions that overlap are hidden by the backward that is a stage's 
 }
 
 // Where W is an action of its own, I has made no gradient of a weight.
-TEST_CASE("of a backward in two actions W alone hides a reduction") {
+TEST_CASE("only W hides a reduction when the backward has two actions") {
   LayoutCase split{.nodes = 2, .pipeline = 2, .data = 8, .schedule = "zb-h1"};
   const Plan alone = plan_of(split);
   split.software = "{like: plumb, data_overlap: true, data_bucket: {bytes: 25 MiB}}";
@@ -173,7 +173,7 @@ TEST_CASE("a tied table on one stage is summed once, and held with two gradients
   CHECK(gradients(true, 2).second == gradients(false, 2).second);  // two copies
 }
 
-TEST_CASE("what a step has beside everything that is named is counted once on every rank, whatever its stages") {
+TEST_CASE("the step's constant overhead counts once on every rank, independent of its stages") {
   for (const std::string schedule : {"1f1b", "{name: interleaved-1f1b, chunks: 2}", "{name: zb-v, chunks: 2}"}) {
     CAPTURE(schedule);
     const Plan without = plan_of({.schedule = schedule});

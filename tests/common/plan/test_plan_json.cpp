@@ -237,7 +237,7 @@ TEST_CASE("a plan that contradicts itself is refused, naming the key") {
              ContainsSubstring("did you mean 'softmax'?"));
 }
 
-TEST_CASE("what a scenario may not ask of a layout yet, a plan may not either") {
+TEST_CASE("layouts that a scenario refuses are refused in a plan too") {
   const auto refused = [plan = small_plan()](const std::string& key, const std::function<void(Layout&)>& change) {
     Plan changed = plan;
     change(changed.layout);
@@ -278,7 +278,7 @@ TEST_CASE("a plan's sharding is one that its rule has and that its schedule allo
           [](Layout& layout) { layout.data = {.degree = 2, .sharding = Sharding::fsdp}; });
 }
 
-TEST_CASE("what is wrong with a plan is told with its line and column") {
+TEST_CASE("faults of a plan are reported with line and column") {
   const std::string text = to_json(small_plan());
   const auto refused = [&](const std::string& from, const std::string& to, const std::string& key,
                            const std::string& said) {
@@ -425,7 +425,7 @@ TEST_CASE("bytes of a plan's costs are below a pebibyte, and their sums below 2^
 }
 
 // B in one takes what I and W take less what both do once.
-TEST_CASE("what is hidden in a B is a part of its I and W") {
+TEST_CASE("the hidden part of a B is a part of its I and W") {
   const Plan plan = small_plan();
   const auto message_of = [&](double part) {
     return message_after(plan, [&](Plan& p) {

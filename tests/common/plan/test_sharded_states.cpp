@@ -138,7 +138,7 @@ TEST_CASE("lists that gather weights elsewhere are found") {
              ContainsSubstring("1STEP"));
 }
 
-TEST_CASE("what states are not shared out with yet is refused by name") {
+TEST_CASE("unsupported combinations with sharded states are refused by name") {
   CHECK_THROWS_WITH(plan_of(sharded(2, 2, "dualpipe")),
                     ContainsSubstring("sharding zero1 cannot be planned yet") && ContainsSubstring("dualpipe"));
   CHECK_THROWS_WITH(plan_of(sharded(2, 2, "pipedream")), ContainsSubstring("pipedream"));

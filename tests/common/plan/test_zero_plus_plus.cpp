@@ -203,7 +203,7 @@ double sent_between_machines(const Plan& plan) {
 }  // namespace
 
 // The paper's headline: 3Ψ elements of 16 bits between machines become ½Ψ + 0 + ¼Ψ; scales add 1/32 byte an element.
-TEST_CASE("of 3 parts between machines ZeRO++ leaves three quarters of one") {
+TEST_CASE("ZeRO++ leaves three quarters of one part out of three between machines") {
   const std::string software = "{like: plumb, gradients: bf16}";
   const auto sent = [&](const std::string& sharding) {
     LayoutCase c = sharded(sharding, 32);

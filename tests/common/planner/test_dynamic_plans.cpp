@@ -67,7 +67,7 @@ const std::vector<std::string> with_one_stage = {"gpipe", "1f1b", "eager-1f1b", 
 
 }  // namespace
 
-TEST_CASE("of few splits the dynamic one is the fastest that fits, however near the limit, and fits if any does") {
+TEST_CASE("the dynamic split is the fastest that fits by brute force, and fits if any split does") {
   int limited = 0;
   int impossible = 0;
   for (std::uint64_t seed = 0; seed < cases(120U); ++seed) {

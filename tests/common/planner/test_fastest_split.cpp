@@ -57,7 +57,7 @@ TEST_CASE("a limit between those that the plain splits just meet is kept and use
   CHECK(wide.time.value < 0.82 * step_of(hybrid(228), SplitMethod::uniform).time.value);
 }
 
-TEST_CASE("whatever the memory, the dynamic split fits and is no slower than the plain ones that fit") {
+TEST_CASE("the dynamic split fits at every memory limit that plain splits fit, and is no slower") {
   double last_rank = std::numeric_limits<double>::infinity();
   for (int memory = 212; memory <= 284; memory += 8) {
     const Scenario scenario = hybrid(memory);

@@ -128,7 +128,7 @@ TEST_CASE("where only the uniform split fits, that is proposed and not taken") {
   }
 }
 
-TEST_CASE("of two candidates as fast as each other the one that needs less memory is the best") {
+TEST_CASE("equally fast candidates are ranked by memory") {
   // GPipe and 1F1B have the same longest path where messages take no time beside compute (arXiv 2104.04473, 2.2).
   const Scenario scenario = read_text(
       scenario_text("cluster: {machine: local-cpu, ranks: 2, cores: 2}\ntraining: {sequence: 32, global_batch: 8}\n"

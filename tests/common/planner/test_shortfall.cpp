@@ -235,7 +235,7 @@ TEST_CASE("when no change helps, that is said") {
 }
 
 // What a rank holds at its peak, each of another size and none of them alike.
-TEST_CASE("what takes a rank's memory is named with its own bytes, the largest first, down to a twentieth") {
+TEST_CASE("the consumers of a rank's memory are named with their bytes, largest first, down to a twentieth") {
   Candidate candidate;
   candidate.plan.cluster.machine.device.memory.value = Bytes{std::int64_t{10} << 30};
   const auto gib = [](std::int64_t number) { return Bytes{number << 30}; };

@@ -63,7 +63,7 @@ std::int64_t sum(const std::vector<std::int64_t>& tokens) {
 
 }  // namespace
 
-TEST_CASE("of full attention later slices of equal work are shorter, and all take nearly as long") {
+TEST_CASE("later slices of equal work under full attention are shorter and take nearly equal time") {
   const Scenario scenario = sliced_scenario({});
   for (const int slices : {2, 4}) {
     const std::vector<std::int64_t> tokens = slice_tokens(scenario, choice_of(slices, SlicesBy::work));
@@ -163,7 +163,7 @@ TEST_CASE("each action takes its slice's time, and each message its slice's byte
 }
 
 // With equal tokens the links' latency has it: slice by slice it must be the same.
-TEST_CASE("what is scattered over a tensor group is gathered slice by slice") {
+TEST_CASE("values scattered over a tensor group are gathered slice by slice") {
   LayoutCase c{
       .tensor = 4, .schedule = "{name: seq-1f1b, slices: 2}", .software = "{like: plumb, scattered_messages: true}"};
   const auto transfer_of_first_slice = [](const Plan& plan) {
@@ -193,7 +193,7 @@ TEST_CASE("slices of different lengths receive what the whole sequence does in c
   }
 }
 
-TEST_CASE("what cannot be cut so is refused, with what can") {
+TEST_CASE("impossible slices are refused, naming possible ones") {
   const Scenario stages = sliced_scenario({.layout = "{data: {by_stage: [2, 1]}}", .ranks = 3});
   CHECK_THROWS_WITH(make_plan(stages, choice_of(4, SlicesBy::work)), ContainsSubstring("different data degrees"));
   const Scenario parallel = sliced_scenario(

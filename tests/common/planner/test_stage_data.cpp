@@ -274,7 +274,7 @@ TEST_CASE("the dynamic split is the fastest of all of a short chain") {
   }
 }
 
-TEST_CASE("what stages with different data degrees cannot be is refused with its place and a hint") {
+TEST_CASE("impossible data degrees by stage are refused with their place and a hint") {
   const auto refused = [](const Case& c) { return message_for(text_of(c)); };
   CHECK(
       refused({.data = "{by_stage: [3, 2]}"}) ==
@@ -330,7 +330,7 @@ TEST_CASE(
   CHECK_THAT(why_no_stage_data(few), ContainsSubstring("at least three"));
 }
 
-TEST_CASE("what befalls a machine or a link is refused of stages with different data degrees") {
+TEST_CASE("faults of machines and links are refused for data degrees by stage") {
   const Plan plan = plan_of(Case{});
   const auto message_of = [&](const std::string& text) {
     return problem_of([&] { (void)read_what_if(YamlValue::parse("- name: it\n  " + text, "what-if.yaml"), plan); });

@@ -52,7 +52,7 @@ TEST_CASE("a message that was scattered over a tensor group is gathered on arriv
   CHECK(received({.tensor = 4, .software = "{like: plumb, scattered_messages: true}"}) == received(whole));
 }
 
-TEST_CASE("what is received is told apart by axis, and the time that a rank waits for its tensor group") {
+TEST_CASE("traffic is reported by axis, with the time that a rank waits for its tensor group") {
   const LayoutCase c{
       .nodes = 4, .tensor = 4, .data = 4, .software = "{like: megatron-2021, fused_weight_gradient: true}"};
   const Plan plan = plumb::testing::plan_of(c);

@@ -151,7 +151,7 @@ TEST_CASE("collectives of the backward hide behind matmuls only where the softwa
 
 // W reads the outputs of two norms, of attention and activation, and the gradients of q, k, v, of what widens, and of
 // what attention and MLP give: these two alone as I has gathered them. F keeps as many elements, and statistics.
-TEST_CASE("what waits for W is divided, but for the gradients that I has gathered") {
+TEST_CASE("saved values for W are sharded, except gradients that I has gathered") {
   const double bsh = 2.0 * 2 * tokens_of_sequence * hidden;
   Software software;
   CHECK(program_memory(layer(software, 1, false)).kept_for_weight == 16 * bsh);

@@ -117,7 +117,7 @@ TEST_CASE("pieces bring as many bytes, do as many FLOPs and need as much memory 
   }
 }
 
-TEST_CASE("what has come of a scatter is added up: t parts are read, one is written") {
+TEST_CASE("received pieces of a reduce-scatter are added: t parts are read, one is written") {
   for (const int t : {2, 4}) {
     for (const Phase phase : {Phase::forward, Phase::input_gradient, Phase::weight_gradient}) {
       double bytes = 0;
@@ -336,7 +336,7 @@ TEST_CASE("panels bring as many bytes and do as many FLOPs as the whole, and par
 }
 
 // I has the gradients of all of them at once, behind attention's products: W's panels stand there, too.
-TEST_CASE("of parallel layers the products that read their norm are one group of panels, the last of I and W") {
+TEST_CASE("matmuls that read a parallel layer's norm form one group of panels, the last of I and W") {
   Model model = plain_gpt();
   model.layers[0].parallel = true;
   model.layers[0].norms = 1;

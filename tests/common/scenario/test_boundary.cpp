@@ -15,7 +15,7 @@ TEST_CASE("hidden states of one microbatch in the training precision cross a bou
   CHECK(bytes(manifest) == Bytes{3 * 32 * 64 * 2});
 }
 
-TEST_CASE("of two manifests that differ, the first tensor that does is described as both have it") {
+TEST_CASE("differing manifests are reported by their first differing tensor, in both forms") {
   const Scenario scenario = read_text(scenario_text("training: {sequence: 32, microbatch: 3}\n"));
   const BoundaryManifest sender = boundary_manifest(scenario.model, scenario.training);
   BoundaryManifest receiver = sender;

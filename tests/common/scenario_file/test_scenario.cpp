@@ -239,7 +239,7 @@ TEST_CASE("a machine or a software whose file is not where plumb ships it is not
   ::unsetenv("PLUMB_SCENARIOS");
 }
 
-TEST_CASE("what a command line gives stands in the place of the file's own keys") {
+TEST_CASE("command-line options replace the file's keys") {
   const TemporaryFolder folder;
   Profile profile;
   profile.shapes.model_digest = "0123456789abcdef";

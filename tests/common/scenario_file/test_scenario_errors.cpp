@@ -38,7 +38,7 @@ TEST_CASE("keys and values that are not known name the nearest one that is") {
          {"layout: {order: [data, data]}\n", {"scenario.yaml:11:24: ", "stands twice"}}});
 }
 
-TEST_CASE("what cannot be offloaded, and in others' words") {
+TEST_CASE("unknown offload targets are refused, other frameworks' words are translated") {
   check({{"training: {offload: optimiser}\n", {"scenario.yaml:11:21: ", "'optimiser'", "did you mean 'optimizer'?"}},
          {"training: {offload: none+optimizer}\n", {"scenario.yaml:11:21: ", "'none' beside something else"}},
          {"training: {offload: [none, none]}\n", {"scenario.yaml:11:28: ", "stands twice"}},
@@ -61,7 +61,7 @@ TEST_CASE("what cannot be offloaded, and in others' words") {
   CHECK(message_for(scenario_text(mine + "}}\ntraining: {offload: none}\n")) == "no error");
 }
 
-TEST_CASE("what is wrong in several blocks is told at once") {
+TEST_CASE("faults of several blocks are reported at once") {
   check(
       {{"trainig: {}\ntraining: {sequenc: 32, precision: bf17, optimizer: adamv, seed: -1}\n"
         "cluster: {machine: dgx-h101, nods: 2}\nsplit: dinamic\nsoftware: megatron-2023\n",
@@ -204,7 +204,7 @@ TEST_CASE("a sequence whose tokens a tensor group shares out is a multiple of it
   }
 }
 
-TEST_CASE("what is planned and not built yet is refused by its name") {
+TEST_CASE("features that are not built yet are refused by name") {
   const std::string planned = "is planned and not built yet";
   check({{"training: {recompute: {layers: 0}}\n", {"scenario.yaml:11:32: ", "a whole number from 1"}},
          {"layout: {context: 2}\n",
@@ -212,7 +212,7 @@ TEST_CASE("what is planned and not built yet is refused by its name") {
          {"layout: {expert: 8}\n", {"expert parallelism of degree 8 " + planned}}});
 }
 
-TEST_CASE("what a rule of sharding does not have is refused at its key") {
+TEST_CASE("keys that a sharding rule does not have are refused at the key") {
   const std::string eight = "cluster: {machine: dgx-h100}\n";
   const std::string of = "layout: {data: {degree: 4, sharding: ";
   check({{of + "{kind: zero1, shard: 2}}}\n",

@@ -77,7 +77,7 @@ TEST_CASE("a recompute is named as scenarios write it") {
   }
 }
 
-TEST_CASE("what is offloaded is named as scenarios write it, one or a list that is weighed") {
+TEST_CASE("offload is printed as scenarios write it, as one value or a list of candidates") {
   for (const std::string name : {"none", "optimizer", "activations", "optimizer+activations", "parameters",
                                  "optimizer+parameters", "optimizer+parameters+activations"}) {
     const Scenario one = read_text(scenario_text("training: {offload: " + name + "}\n"));
@@ -201,7 +201,7 @@ TEST_CASE("ZeRO++ is stage 3 with what it adds, each of which stands alone as we
   }
 }
 
-TEST_CASE("of open degrees each layout has what its own pipeline makes of the sharding") {
+TEST_CASE("each layout of open degrees settles the sharding by its own pipeline") {
   const Scenario open =
       read_text(scenario_text(eight + "layout: {pipeline: auto, data: {degree: auto, sharding: fsdp}}\n"));
   CHECK(names(open) == std::vector<std::string>{"dp8·fsdp", "pp2·dp4·fsdp", "pp4·dp2·fsdp", "pp8"});
@@ -313,7 +313,7 @@ TEST_CASE("a vocabulary over the pipeline is one of none, one and two barriers, 
   CHECK(layouts_in("pipeline: auto, data: auto, vocabulary: {}") == Names{"dp2", "pp2·vocabulary1"});
 }
 
-TEST_CASE("what is wrong of a vocabulary over the pipeline is told at its line and key") {
+TEST_CASE("faults of vocabulary parallelism are reported at line and key") {
   const auto told = [](const std::string& vocabulary) {
     return message_for(
         scenario_text("cluster: {machine: dgx-h100, ranks: 2}\nlayout:\n  pipeline: 2\n  vocabulary: " + vocabulary));

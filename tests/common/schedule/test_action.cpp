@@ -36,7 +36,7 @@ TEST_CASE("every kind that computes stands at the place of its number") {
   for (std::size_t i = 0; i < compute_kinds.size(); ++i) CHECK(static_cast<std::size_t>(compute_kinds[i]) == i);
 }
 
-TEST_CASE("what is not an action is refused with what was expected") {
+TEST_CASE("malformed actions are refused with the expected form") {
   for (const char* text : {"", "F", "F0", "0", "0F", "0X1", "0f1", "-1F0", "+1F0", "0F-1", "0F+1", "0F1 ", "0F1x",
                            "0UNSHARD1", "99999999999F0", "0F99999999999", "0BW0", "0F1F2"}) {
     CAPTURE(text);

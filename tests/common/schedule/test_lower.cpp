@@ -182,7 +182,7 @@ TEST_CASE("a receive moves before an earlier consumer of a later message") {
   CHECK(to_text(lowered.actions[1]) == "1RECV_F0 1RECV_F1 1F1 1F0 1B1 1SEND_B1 1B0 1SEND_B0");
 }
 
-TEST_CASE("what nothing uses is received at the end, where it holds up nothing") {
+TEST_CASE("unused messages are received at the end, where they delay nothing") {
   Schedule schedule = generate_schedule("gpipe", {.ranks = 2, .microbatches = 2});
   schedule.actions = {parse_actions("0F0 0F1 0B0"), parse_actions("1F0 1B0")};
   const Schedule lowered = lower(schedule, {.optimizer = false});

@@ -48,7 +48,7 @@ bool compare(FastEvaluator& fast, const Scenario& scenario, const Family& family
 
 }  // namespace
 
-TEST_CASE("what is told to be slower, before a schedule is made for its times, is not faster") {
+TEST_CASE("a candidate ruled out before its cost-driven schedule is made is not faster") {
   int told = 0;
   int built = 0;
   for (std::uint64_t seed = 0; seed < cases(15U); ++seed) {

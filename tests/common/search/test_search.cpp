@@ -186,7 +186,7 @@ TEST_CASE("a family just above the best path is not left out where an engine may
 }
 
 // Once the best path is known, all others are told to be slower. The engine then finds that it takes longer than some.
-TEST_CASE("what was told to be slower is weighed after all where the engine raises what the best takes") {
+TEST_CASE("a dropped candidate is evaluated after all when the engine raises the best time") {
   int overtaken = 0;
   std::int64_t told = 0;
   for (unsigned seed = 0; seed < scenarios; ++seed) {

@@ -33,7 +33,7 @@ TEST_CASE("a search that is told to end keeps the best so far and says that it i
 }
 
 // An engine that finds everything twice as slow cannot leave out what is up to twice as slow by the longest path.
-TEST_CASE("what the engine predicts is told as it goes, and what it has not predicted when a search is told to end") {
+TEST_CASE("the engine's progress is reported, and the rest is counted when a search is stopped") {
   const Scenario scenario = read_text(random_scenario(3));
   const SearchSpace space(scenario);
   const Evaluator doubled = [](const Plan& plan) {

@@ -88,7 +88,7 @@ TEST_CASE("a search weighs until its table is full and no family's bound is belo
 }
 
 // Of the first round all but one take half a second more than their bounds: two rows of three lie behind it.
-TEST_CASE("what may take a later row of the table is weighed, not only what may be the best") {
+TEST_CASE("every candidate that may take a row of the table is evaluated, not only the best") {
   const Scenario scenario = many_families("plumb");
   const auto takes = [](int number) { return path_of(number) + (number > 0 && number < 16 ? 0.5 : 0); };
   const MakeWeigher make = [&](const Scenario& of) {

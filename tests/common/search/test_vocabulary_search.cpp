@@ -73,7 +73,7 @@ TEST_CASE("with the vocabulary left open the best of a search is the best of eve
   CHECK(excluded > 0);
 }
 
-TEST_CASE("what cannot divide a vocabulary over the pipeline falls out of a search by its reason") {
+TEST_CASE("a search drops candidates without vocabulary parallelism with their reason") {
   const auto text = [](const std::string& vocabulary, const std::string& layout, const std::string& rest) {
     return "model: {vocabulary: " + vocabulary +
            ", hidden: 64, heads: 4, ffn: 128, layers: \"full/dense*8\"}\ncluster: {machine: dgx-h100}\ntraining: "

@@ -103,7 +103,7 @@ TEST_CASE("where nothing can be built, the first that was not proven stands besi
   CHECK(kept(1, 2) == one + 2);
 }
 
-TEST_CASE("what is weighed although memory excludes it is not counted twice") {
+TEST_CASE("candidates evaluated despite the memory bound are not counted twice") {
   // All are excluded by a bound that is below every need, so that none is the smallest until all were weighed: 64 at
   // once.
   constexpr Bytes bound{1001};

@@ -49,7 +49,7 @@ TEST_CASE("a split in Megatron's placement has a layout string") {
   CHECK_THROWS_WITH(to_megatron_layout(Split{{1, 1, 1}}, {0, 1}, 0), ContainsSubstring("there are 2"));
 }
 
-TEST_CASE("what Megatron refuses is refused") {
+TEST_CASE("layouts that Megatron refuses are refused") {
   const auto fails = [](const char* text, const char* with) {
     CAPTURE(text);
     CHECK_THROWS_WITH(parse_megatron_layout(text), ContainsSubstring(with));

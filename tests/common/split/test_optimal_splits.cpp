@@ -202,7 +202,7 @@ TEST_CASE("the workspace of a block weighs on its own stage, not on every rank")
   CHECK(describe(*dynamic_split(problem)) == "[4, 2]");
 }
 
-TEST_CASE("what cannot be weighed is refused") {
+TEST_CASE("splits that cannot be evaluated are refused") {
   SplitProblem problem;
   problem.rank_of_stage = {0, 1, 2};
   problem.moments = {{{1}}, {{1}}, {{1}}};

@@ -38,4 +38,4 @@ TEST_CASE("a rank's stages count together, and F twice where it is redone") {
   CHECK(bottleneck(plan) == Bottleneck{.rank = 1, .time = {16}, .mean = {14.5}});
 }
 
-TEST_CASE("of equal ranks the first is named") { CHECK(bottleneck(plan_with({3, 3}, {0, 1}, 2)).rank == 0); }
+TEST_CASE("the first of equal ranks is named") { CHECK(bottleneck(plan_with({3, 3}, {0, 1}, 2)).rank == 0); }

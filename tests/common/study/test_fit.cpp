@@ -173,7 +173,7 @@ TEST_CASE("a number that only its prior knows keeps it") {
   CHECK(found.correlations[3][0] == Approx(0).margin(1e-6));
 }
 
-TEST_CASE("what cannot be fitted is refused") {
+TEST_CASE("impossible fits are refused") {
   const std::vector<PublishedTable> tables = measured(three_tables(), {});
   const auto message = [](const Machine& machine, const std::vector<FreeNumber>& free,
                           const std::vector<PublishedTable>& on) -> std::string {

@@ -79,7 +79,7 @@ TEST_CASE("no published table is predicted worse than its ratchet, and each says
 }
 
 // torchtitan, pull request 2113.
-TEST_CASE("what an automatic split gains is predicted within 6 points of what was measured") {
+TEST_CASE("the gain of an automatic split is predicted within 6 points of the measurement") {
   int compared = 0;
   for (const char* name : {"torchtitan-2113.yaml", "torchtitan-2113-schedules.yaml"}) {
     const PublishedTable table = read_published(published(name));
@@ -186,7 +186,7 @@ TEST_CASE("a tensor group divides matmuls and tables, not norms nor the biases o
   CHECK(blocks[0].parameters == 51200 * h / 8 + 2048 * h);
 }
 
-TEST_CASE("what a published table lacks is refused with its place") {
+TEST_CASE("missing keys of a published table are refused with their place") {
   const TemporaryFolder folder;
   const std::string head = "table: t\nmeasured: iteration_s\ncommon: {cluster: {machine: dgx-a100}}\n";
   const auto message = [&](const std::string& text) -> std::string {

@@ -222,7 +222,7 @@ TEST_CASE("a plan beats itself in half of the draws, and itself on a slower mach
   CHECK(rank_plans(slower, plan, {.draws = 50}).first_wins == Approx(0));
 }
 
-TEST_CASE("what decides between two plans is the number that only one of them depends on") {
+TEST_CASE("the deciding number between two plans is one that only one of them depends on") {
   // The same plan on machines of other names, whose numbers are independent: each other's counterpart.
   const Plan plan = with_open(plan_of("1f1b", 4), "matmul_efficiency", 0.05);
   Plan other = plan;
@@ -253,7 +253,7 @@ TEST_CASE("the range of how much faster a plan is runs from its 5% to its 95%, i
 
 // Two machines on two sites, tensor groups inside; only the reduction of gradients goes over the link between the
 // sites, and takes nearly all of the step: a step of twice the time at half the bandwidth has the slope −1.
-TEST_CASE("what decides of the network between machines is named and weighed") {
+TEST_CASE("the deciding number of the network is named and quantified") {
   const Scenario scenario = read_text(
       scenario_text("cluster: {machine: dgx-a100, nodes: 2, sites: {nodes: 1, bandwidth: 1 MB/s, latency: 1 us}}\n"
                     "training: {sequence: 32, global_batch: 8, microbatch: 1, precision: bf16}\n"

@@ -247,7 +247,7 @@ TEST_CASE("dates behind the step's end are told apart from those that it meets")
              ContainsSubstring(" at " + to_text(Seconds{end}) + " and later: "));
 }
 
-TEST_CASE("what a variant cannot be is refused by file and line") {
+TEST_CASE("impossible variants are refused with file and line") {
   const Plan plan = small_plan();
   const auto refused = [&](const std::string& block, const std::string& part) {
     INFO(block);

@@ -40,7 +40,7 @@ TEST_CASE("ordered steps go by rank, start and action and end with the last even
   REQUIRE(step.events[3].rank == 1);
 }
 
-TEST_CASE("what goes on between ranks, and how much of it beside their computing, worked out by hand") {
+TEST_CASE("communication between ranks and its overlapped part equal a case worked out by hand") {
   // Rank 0: B 0–10, two messages 2–5 and 4–6 under it, buckets from 6 on, the rest of the sum 10–13; weights 13–15, of
   // which F 14–16 hides the second half. Rank 1: B 0–10, behind it one sum; its send exposes nothing.
   Event sum = event(ActionKind::reduce_gradient, 0, 10, 13);

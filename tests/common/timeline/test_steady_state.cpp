@@ -50,7 +50,7 @@ bool alike(const std::vector<Bar>& a, const std::vector<Bar>& b) {
 
 }  // namespace
 
-TEST_CASE("what is folded happens as often as is said, and the segments cover the step") {
+TEST_CASE("folded segments repeat as often as printed and cover the step") {
   int folded = 0;
   std::size_t tried = 0;
   for (const ScheduleEntry& entry : schedule_entries()) {

@@ -66,7 +66,7 @@ TEST_CASE("half-written checkpoints are never taken, and their leftovers are kno
   CHECK_THROWS_AS(find_checkpoint(folder.write("file", "text")), InputError);
 }
 
-TEST_CASE("what is left of an old checkpoint may stay where it cannot be removed, and what is half-written may not") {
+TEST_CASE("remains of an old checkpoint may stay where they cannot be removed, half-written files may not") {
   const TemporaryFolder folder;
   const std::string longer_than_any(300, 'x');
   const std::vector<std::string> said = remove_leftovers(folder / "", {.leftovers = {longer_than_any + ".removed"}});
@@ -134,7 +134,7 @@ TEST_CASE("one that cannot be removed ends the run with its name, and says that 
   CHECK(look_into(in).steps == std::vector<std::int64_t>{1, 2, 3});
 }
 
-TEST_CASE("what is written beside the steps leaves nothing behind where the run ends before it is there") {
+TEST_CASE("an asynchronous save leaves nothing behind if the run ends before it is complete") {
   const TemporaryFolder folder;
   const fs::path in = folder / "saved";
   const CheckpointIndex index = index_of(small_plan(), "");
@@ -163,7 +163,7 @@ TEST_CASE("a file that is stopped while it is written is gone") {
   CHECK(write_parts(file, {part}).pieces.size() == 1);
 }
 
-TEST_CASE("what is no finite number is not saved, and the checkpoints before it stay, though only the newest is kept") {
+TEST_CASE("values that are not finite are not saved, and earlier checkpoints stay") {
   const TemporaryFolder folder;
   const fs::path in = folder / "saved";
   save_here(in, {1}, 1);
@@ -217,7 +217,7 @@ TEST_CASE("folders that were made for a run go again if it leaves nothing in the
 }
 
 // A stage that cannot be read stands for what is no error of plumb's: no memory for a copy, no thread to write one.
-TEST_CASE("whatever ends a save, no half folder stays, and the other ranks are told why before it goes") {
+TEST_CASE("an interrupted save leaves no half folder, and the other ranks learn why first") {
   const TemporaryFolder folder;
   CheckpointIndex index = index_of(small_plan(), "");
   index.training.optimizer = Optimizer::sgd;

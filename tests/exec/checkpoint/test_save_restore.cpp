@@ -105,7 +105,7 @@ void change(const fs::path& path, std::size_t from_end) {
 
 }  // namespace
 
-TEST_CASE("what ranks hold in one way is restored to ranks that hold it in any other") {
+TEST_CASE("a checkpoint of one layout is restored to any other layout") {
   const Plan plan = small_plan();
   for (const int saved_by : {1, 3}) {
     const TemporaryFolder folder;

@@ -192,7 +192,7 @@ TEST_CASE("options that do not go together, and folders that cannot be, are refu
   CHECK_FALSE(fs::exists(folder / "saved"));
 }
 
-TEST_CASE("what stands where a checkpoint is to be is said by name before the training begins") {
+TEST_CASE("an existing file at a checkpoint's path is named before training begins") {
   const TemporaryFolder folder;
   const std::string plan = folder.write("plan.json", to_json(tiny_plan({.ranks = 1, .shallow = true})));
   const std::string saved = folder / "saved";

@@ -127,7 +127,7 @@ TEST_CASE("parts of ZeRO++ are executed where they have something to be checked 
   CHECK(refusal(divided).empty());
 }
 
-TEST_CASE("what is offloaded is run on hosts alone, and named") {
+TEST_CASE("offload runs on hosts only, and is named") {
   SessionOptions cuda;
   cuda.device = "cuda";
   for (const Offload& offload :

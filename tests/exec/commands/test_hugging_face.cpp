@@ -209,7 +209,7 @@ TEST_CASE("however the model is cut, each rank reads its part: the same loss, th
   }
 }
 
-TEST_CASE("what was trained and written is where the next run goes on") {
+TEST_CASE("the next run continues from the weights that were trained and written") {
   const TemporaryFolder folder;
   const json expected = expected_of("qwen3_moe");
   const std::string tokens = write_tokens(folder, expected);

@@ -141,7 +141,7 @@ TEST_CASE("activations that are evicted come back on two ranks and on four, at t
 }
 
 // Emulated stages make their values on the host: of the device all is the transport's and the arena's.
-TEST_CASE("what a run allocates to receive into is what was predicted, to the byte") {
+TEST_CASE("receive buffers take the predicted bytes") {
   for (const ScheduleEntry& entry : schedule_entries()) {
     const Plan plan = test::hybrid_plan(entry, 4);
     if (evicts(plan.schedule)) continue;
@@ -286,7 +286,7 @@ TEST_CASE("a rank that never joins its communicator is given up before the first
                                   ContainsSubstring("nvidia-smi"));
 }
 
-TEST_CASE("whoever only starts ranks asks how many devices there are, and makes none") {
+TEST_CASE("a launcher counts devices without creating a context on one") {
   const FakeNccl fake;
   Host host = host_of(2);
   host.make_device = [](int) -> std::unique_ptr<Device> { throw InputError("--device", "made one", ""); };

@@ -145,7 +145,7 @@ TEST_CASE("where ranks only wait, their groups move nothing, and what they recei
   }
 }
 
-TEST_CASE("what is refused is refused by its name, with status 2 and no output") {
+TEST_CASE("refusals name their cause, with status 2 and no output") {
   const TemporaryFolder folder;
   const std::string plan = write_slow_plan(folder, 2, 4);
   const std::string cut = folder.write("cut.json", content(plan).substr(0, 200));
@@ -241,7 +241,7 @@ TEST_CASE("a plan for GPUs that runs on the host says so, unless it only waits")
 }
 
 // 1 PB a rank, and blocks of a million by four million.
-TEST_CASE("what no host has the memory for is refused in one line before it is allocated") {
+TEST_CASE("plans larger than the host's memory are refused in one line before allocation") {
   const TemporaryFolder folder;
   Plan large = tiny_plan({});
   large.cluster.machine.name = "a larger machine";

@@ -10,7 +10,7 @@
 using namespace plumb;
 using namespace plumb::exec;
 
-TEST_CASE("what is copied to be saved beside the steps is what the files hold, or what the ranks have of it") {
+TEST_CASE("an asynchronous save copies the bytes of the files, or the ranks' share of them") {
   const TemporaryFolder folder;
   for (const char* const more : {"", ", lora: {rank: 2}"}) {
     const Plan plan = tiny_plan({.more_of_training = more});

@@ -175,7 +175,7 @@ TEST_CASE("ranks that share out the optimizer's states train to the bits of thos
   }
 }
 
-TEST_CASE("what ranks receive is what is predicted, whatever they share out") {
+TEST_CASE("received bytes equal the prediction for every sharding") {
   const std::string sharding = GENERATE(
       "zero2", "zero3", "fsdp, reshard_after_forward: false", "fsdp, reshard_after_forward: true",
       "{kind: hsdp, shard: 2, replicate: 2}", "fsdp, reshard_after_forward: true, reduce: each_microbatch",
@@ -212,7 +212,7 @@ TEST_CASE("what ranks receive is what is predicted, whatever they share out") {
 }
 
 // Of a ring: 2(P−1)/P of what is summed. A tied table is summed once where one stage has it, twice where two have it.
-TEST_CASE("what a rank receives is told by axes: of its tensor group, of its copies, and along its pipeline") {
+TEST_CASE("received bytes are reported by axis: tensor group, data-parallel copies and pipeline") {
   const auto [pipeline, tied] = GENERATE(table<int, bool>({{2, false}, {1, true}, {2, true}}));
   CAPTURE(pipeline, tied);
   Plan plan = small_plan({.ranks = pipeline, .schedule = "1f1b", .data = 2});

@@ -73,7 +73,7 @@ TEST_CASE("a safetensors file made by hand is read in all three types, scalars a
   CHECK_THROWS_AS(file.read(file.at("c"), -1, two), InputError);
 }
 
-TEST_CASE("what is written piece by piece is the file that is written at once, and its ranges read back") {
+TEST_CASE("writing piece by piece gives the file written at once, and its ranges read back") {
   const TemporaryFolder folder;
   for (const ElementType type : {ElementType::fp32, ElementType::bf16}) {
     // More than is turned into fp32 at once.

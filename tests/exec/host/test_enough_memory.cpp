@@ -8,7 +8,7 @@
 using namespace plumb;
 using namespace plumb::exec;
 
-TEST_CASE("what is needed is compared with what is there, and machine, place and both amounts are said") {
+TEST_CASE("needed memory is compared with available memory, naming machine, place and both amounts") {
   const MemoryNeed need{.where = "big-plan",
                         .what = "its 8 ranks here take",
                         .made_for = "dgx-h100 with H100",

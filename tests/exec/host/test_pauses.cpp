@@ -42,7 +42,7 @@ TEST_CASE("unpaused time never goes back") {
   CHECK(last < start + 2000 * 7ms - 4s);
 }
 
-TEST_CASE("who sleeps until a deadline wakes by then") {
+TEST_CASE("a sleeper wakes by its deadline") {
   const PauseWatch watch;
   watch.look();
   const Clock::time_point deadline = unpaused_now() + 100ms;

@@ -50,7 +50,7 @@ TEST_CASE("a rank with another device is named beside rank 0, by each rank") {
   CHECK(said == std::vector<std::string>(4, "rank 2 was started with --device cuda, rank 0 with --device cpu"));
 }
 
-TEST_CASE("what others have ended with ends the wait") {
+TEST_CASE("the end of another rank ends the wait") {
   Board board;
   CHECK_THROWS_WITH(
       require_same_start("", of_four(0), board.rendezvous(), [] { throw RunError("", "interrupted"); }, {20}),

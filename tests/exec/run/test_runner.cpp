@@ -129,7 +129,7 @@ TEST_CASE("each rank performs exactly its list, in its order, every step") {
   }
 }
 
-TEST_CASE("what is evicted comes back before its backward, and no rank keeps anything") {
+TEST_CASE("evicted activations return before their backward, and no rank keeps any") {
   const int ranks = GENERATE(4, 8);
   Plan plan = emulated_plan({.schedule = "bpipe", .shape = {.ranks = ranks, .microbatches = 2 * ranks}});
   for (std::size_t stage = 0; stage < plan.costs.stages.size(); ++stage) {

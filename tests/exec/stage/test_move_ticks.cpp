@@ -125,7 +125,7 @@ TEST_CASE("an action whose moves are all made in their order is ticked off, a wr
 }
 
 // Of pipeline ranks that divide the vocabulary, with one barrier.
-TEST_CASE("what a tensor group does not move for its part of a head is noticed") {
+TEST_CASE("a missing collective of a head shard is noticed") {
   Model part = part_of_vocabulary(test::llama(2), ModelPart::vocabulary_and_target_rows, 2);
   const Division division(part, 1, by_tokens, training(), 1);
   const BlockMoves moves = block_moves("block 1", division.placed(), 1);
@@ -251,7 +251,7 @@ void run_pieces(const BlockMoves& moves, const std::vector<MadeInPieces>& made) 
 
 }  // namespace
 
-TEST_CASE("of an asynchronous layout all that products read gathered or make scattered goes in pieces") {
+TEST_CASE("an asynchronous layout moves every gathered input and scattered output of a matmul in pieces") {
   CHECK(InPieces(0, 0).moves.in_pieces.empty());  // an embedding's scatter has no product
   CHECK(InPieces(1, 0).moves.in_pieces.size() == 4 + 4 + 2);
   const InPieces head(3, 0);

@@ -90,7 +90,7 @@ const Scenario& calibrated_scenario() {
 
 }  // namespace
 
-TEST_CASE("What every schedule's ranks keep is its own count times the bytes of a block, within 2%") {
+TEST_CASE("saved activations of every schedule are its count times the bytes of a block, within 2%") {
   const Scenario& scenario = calibrated_scenario();
   for (const ScheduleEntry& entry : schedule_entries()) {
     if (entry.name == "bpipe") continue;  // whose partners' peaks depend on when they compute: below

@@ -77,7 +77,7 @@ TEST_CASE("a full link of a host says so, and that there is room again") {
   CHECK(got == message(sent));
 }
 
-TEST_CASE("whoever waits for room leaves when sends are closed, and what was sent arrives") {
+TEST_CASE("a sender that waits for room leaves when sends are closed, and sent messages arrive") {
   const Pair pair;
   int sent = 0;
   while (pair.out.send(message(sent)) == Sent::yes) ++sent;
@@ -90,7 +90,7 @@ TEST_CASE("whoever waits for room leaves when sends are closed, and what was sen
   CHECK_THROWS_AS(pair.in.receive(got), RunError);
 }
 
-TEST_CASE("who sleeps at a link wakes by a message, a bell, the deadline, and when the sender goes") {
+TEST_CASE("a waiting receiver wakes by a message, a notifier, the deadline, or the sender's end") {
   Pair pair;
   const Bell quiet;
   const auto later = Clock::now() + 600s;

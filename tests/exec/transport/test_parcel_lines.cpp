@@ -57,7 +57,7 @@ TEST_CASE("a parcel's receiver gets buffers of the sizes that its sender has, in
   CHECK(wrong == 0);
 }
 
-TEST_CASE("what was not handed over, not launched, or is of no peer is refused by name") {
+TEST_CASE("messages that were not handed over, not launched or have no peer are refused by name") {
   const auto controls = make_local_transports(2);
   const auto device = make_host_device();
   ReceiveBuffers buffers(*device);

@@ -74,7 +74,7 @@ TEST_CASE("messages are launched up to a place, collectives when their action ma
   CHECK(step.end().size() == launches.size());
 }
 
-TEST_CASE("what an action makes too much, too little, else or in another order is named before it is put on a stream") {
+TEST_CASE("surplus, missing, different and reordered launches of an action are named before they reach a stream") {
   const RankLaunches launches{call(0, Collective::all_gather, 4), call(0, Collective::reduce_scatter, 2), sums(2)};
   StepLaunches step(7);
   const auto says = [&](const CommunicatorSpec& over, const CollectiveCall& made, const std::string& text) {

@@ -21,7 +21,7 @@ bool alike(const CommunicationTime& a, const CommunicationTime& b) {
 }  // namespace
 
 // Given from 100 to 103, wanted at 110, taken by 114.
-TEST_CASE("what has come before it is wanted was on its way until then, and later while it is taken") {
+TEST_CASE("a message that arrives early counts as in flight until it is received") {
   const auto arrived = [](int milliseconds) {
     return time_of(
         {.begun = at(100), .started = at(103), .wanted = at(110), .ended = at(114), .arrived = at(milliseconds)});
@@ -34,7 +34,7 @@ TEST_CASE("what has come before it is wanted was on its way until then, and late
   CHECK(alike(not_hidden(at(4), at(9)), in_ms(5, 0)));
 }
 
-TEST_CASE("of two counts what came between is their difference") {
+TEST_CASE("the difference of two counts is the traffic between them") {
   const TimesWithin before{.tensor = {{1}, {0.5}}, .data = {{2}, {1}}};
   CHECK(since({.tensor = {{4}, {0.5}}, .data = {{2}, {1}}}, before) == TimesWithin{.tensor = {{3}, {0}}, .data = {}});
 }

@@ -51,7 +51,7 @@ TEST_CASE("a byte of zero is no end of JSON") {
   }
 }
 
-TEST_CASE("what is not there is placed at the nearest value around it") {
+TEST_CASE("a missing value is placed at the nearest enclosing value") {
   CHECK(place("stages[7].forward_s") == "x:4:13");
   CHECK(place("stages[1].nothing") == "x:6:5");
   CHECK(place("empty[0]") == "x:3:12");

@@ -176,7 +176,7 @@ TEST_CASE("how far the machine moved: |change| over all blocks, by how often the
   CHECK_THROWS_WITH(moved_fraction(before, after), ContainsSubstring("not of the same shapes"));
 }
 
-TEST_CASE("what is wrong in a profile is named with its line") {
+TEST_CASE("faults of a profile are reported with their line") {
   const std::string good = to_yaml(profile_of(small_model(), 0.25));
   CHECK_THAT(message_for(replaced(good, "version: 2", "version: 7")),
              ContainsSubstring(":2:10: this is a profile of version 7, expected 2"));

@@ -117,7 +117,7 @@ TEST_CASE("a profile holds for every arithmetic of its shapes") {
   CHECK(model_digest(read(with(small_llama, {{"intermediate_size", 97}}))) != model_digest(read(small_llama)));
 }
 
-TEST_CASE("what is not computed as transformers does is refused by its field") {
+TEST_CASE("fields that plumb does not compute as transformers does are refused by name") {
   const json whole = with(small_llama, {{"rms_norm_eps", 1e-5}});
   CHECK(refusal(whole) == "no error");
   CHECK_THAT(refusal(small_llama), ContainsSubstring("'rms_norm_eps' or 'norm_eps' is missing"));

@@ -80,7 +80,7 @@ TEST_CASE("a field that may change shapes and is not understood is an error with
   CHECK_THAT(error_of(with(config_of("gpt2"), "add_cross_attention", true)), ContainsSubstring("only decoders"));
 }
 
-TEST_CASE("what a config leaves to be assumed, and what is left out of it, is remarked") {
+TEST_CASE("assumed and omitted fields of a configuration are remarked") {
   const auto remarks = [](const json& config) {
     return config_remarks(YamlValue::parse(config.dump(1), "config.json"));
   };

@@ -185,7 +185,7 @@ TEST_CASE("a stage on two rows is a second replica if it runs the second half of
                     ContainsSubstring("stands on row 1 already"));
 }
 
-TEST_CASE("what cannot be read names file, line and column") {
+TEST_CASE("unreadable input names file, line and column") {
   const auto fails = [](const char* text, const char* with) {
     CAPTURE(text);
     CHECK_THROWS_AS(parse_pytorch_csv(text, "x.csv"), InputError);
@@ -218,7 +218,7 @@ TEST_CASE("what cannot be read names file, line and column") {
                     ContainsSubstring("x.csv:1:5: '0I0': it belongs to today's alphabet"));
 }
 
-TEST_CASE("what cannot be read is quoted shortly and as text") {
+TEST_CASE("unreadable input is quoted as short text") {
   const auto complaint = [](const std::string& text) -> std::string {
     try {
       (void)parse_pytorch_csv(text, "x.csv");
@@ -252,7 +252,7 @@ TEST_CASE("a chain of very many ranks is read and checked") {
   CHECK_FALSE(validate(stuck).empty());
 }
 
-TEST_CASE("what a CSV cannot say is refused by name") {
+TEST_CASE("schedules that a CSV cannot express are refused by name") {
   Schedule schedule = generate_schedule("1f1b", {.ranks = 2, .microbatches = 2});
   const auto refuses = [](const Schedule& given, const char* with) {
     CHECK_THROWS_WITH(to_pytorch_csv(given), ContainsSubstring(with));

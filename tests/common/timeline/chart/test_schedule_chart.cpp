@@ -96,7 +96,7 @@ TEST_CASE("an eviction is marked where it leaves on one rank and where it arrive
   CHECK(first.find('L') != std::string::npos);
 }
 
-TEST_CASE("what repeats is drawn once, and said how often") {
+TEST_CASE("repeated segments are drawn once with their count") {
   const Measured many = measured("1f1b", {.ranks = 16, .microbatches = 64});
   const std::string text = chart(many, {.width = 110, .colour = false});
   CHECK_THAT(text, ContainsSubstring("warm-up") && ContainsSubstring("× ") && ContainsSubstring("cool-down"));

@@ -239,7 +239,7 @@ TEST_CASE("a rank that is slower in everything is called a straggler") {
   REQUIRE_FALSE(names_one(all_slow));
 }
 
-TEST_CASE("of two ranks the slower one is the straggler") {
+TEST_CASE("the slower of two ranks is the straggler") {
   const Case made = test::make_case("1f1b", {.ranks = 2, .microbatches = 4, .chunks = 1});
   const std::vector<Seconds> slow =
       slowed(made.graph, 1.25, [](const Node& node) { return node.kind == NodeKind::compute && node.rank == 1; });
@@ -352,7 +352,7 @@ TEST_CASE("a clock that is off by less than is said makes no cause, and hides no
   }
 }
 
-TEST_CASE("whatever differs, the causes add up") {
+TEST_CASE("the causes add up for every kind of difference") {
   std::mt19937_64 random(5);
   for (int round = 0; round < 20; ++round) {
     for (const Case& made : test::some_cases()) {
@@ -413,7 +413,7 @@ TEST_CASE("timelines of two plans, or in the wrong order, are refused") {
 }
 
 // Predicted of one pipeline, measured of two: the second lane computes twice as long.
-TEST_CASE("of a run of all ranks a straggler is named by its own rank, and the sum closes") {
+TEST_CASE("a straggler in a run of all ranks is named by its own rank, and the sum closes") {
   Case made = test::make_case("1f1b", {.ranks = 2, .microbatches = 4});
   made.schedule = lower(without_messages(made.schedule), {.data_parallel = true});
   for (ComputeCost& cost : made.costs.stages) cost.gradient_reduction = {1e-3};

@@ -200,7 +200,7 @@ TEST_CASE("a step of HSDP replays to itself: what a rank reduces counts once") {
   CHECK(std::abs(replay(graph, ordered_step(std::move(step.events))).error_fraction) < 1e-12);
 }
 
-TEST_CASE("what is known of one pipeline is the same in every lane") {
+TEST_CASE("every pipeline instance shares the known times of one") {
   const Case made = test::make_case("1f1b", {.ranks = 2, .microbatches = 4});
   const Timeline one = test::predicted_of(made);
   const Layout layout{.pipeline = 2, .tensor = {}, .data = {.degree = 2}};

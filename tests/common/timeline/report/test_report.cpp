@@ -231,7 +231,7 @@ TEST_CASE("the memory that a rank may use is a line across the bars, unless it i
   CHECK(count(page_with(2400), "<i class=\"limit\"") == 2);
 }
 
-TEST_CASE("what calibrations say of the machine stands under the headline") {
+TEST_CASE("the machine's change between calibrations is printed under the headline") {
   const std::vector<Timeline> timelines = predicted_and_measured("1f1b", {.ranks = 3, .microbatches = 6, .chunks = 1});
   const std::string page = html_report(timelines, "inconclusive: the machine moved <much>");
   CHECK(count(page, "<b>inconclusive: the machine moved &lt;much&gt;</b></p>\n</header>") == 1);

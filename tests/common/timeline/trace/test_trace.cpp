@@ -161,7 +161,7 @@ TEST_CASE("the layout, the split and the devices' peak are read back, and not wr
   CHECK(again.peak_flops == FlopsPerSecond{8e15});
 }
 
-TEST_CASE("what each axis brings to a rank is read back where it is known") {
+TEST_CASE("traffic by axis is read back where it is known") {
   Timeline timeline = random_gpipe(2, 3, 1, 5);
   CHECK(to_trace(timeline).find("by_axis") == std::string::npos);
   timeline.ranks[1].by_axis = {.tensor = {7},
@@ -225,7 +225,7 @@ TEST_CASE("a message's arrow goes from the end of what made it to the start of w
   REQUIRE(drawn == expected);
 }
 
-TEST_CASE("what plumb did not write is refused by name") {
+TEST_CASE("traces that plumb did not write are refused by name") {
   const std::string good = to_trace(random_gpipe(2, 3, 2, 5));
   const auto refused = [](const std::string& text, const std::string& said) {
     REQUIRE_THROWS_WITH(read_back(text), ContainsSubstring(".json") && ContainsSubstring(said));

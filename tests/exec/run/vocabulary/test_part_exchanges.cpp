@@ -205,7 +205,7 @@ TEST_CASE("a rank that waits for a message hands on what others wait for") {
   CHECK(hold.wrong == 0);
 }
 
-TEST_CASE("what does not come, is not made or not used is said by its name") {
+TEST_CASE("exchanges that do not arrive, are not made or not used are named") {
   const Plan plan = plan_of(2);
   const Schedule lowered =
       with_exchanges(lowered_schedule(plan), {{ActionKind::broadcast, true}, {ActionKind::reduce, false}}, 1);
@@ -232,7 +232,7 @@ TEST_CASE("what does not come, is not made or not used is said by its name") {
 }
 
 // Whoever comes late, all of its moments are those of its messages: of one clock, since the ranks are threads.
-TEST_CASE("what is exchanged begins when a rank has its own and ends when the last has come") {
+TEST_CASE("an exchange begins when a rank has its own values and ends when the last arrives") {
   const Plan plan = plan_of(2);
   const Schedule lowered =
       with_exchanges(lowered_schedule(plan), {{ActionKind::broadcast, true}, {ActionKind::all_reduce, true}}, 1);
@@ -275,7 +275,7 @@ TEST_CASE("what is exchanged begins when a rank has its own and ends when the la
 }
 
 // Between threads a message is the sender's memory.
-TEST_CASE("what a rank has of a broadcast is its own to change") {
+TEST_CASE("a rank may change its copy of a broadcast") {
   const Plan plan = plan_of(1);
   const Schedule lowered = with_exchanges(lowered_schedule(plan), {{ActionKind::broadcast, true}}, 1);
   Held hold;

@@ -103,7 +103,7 @@ TEST_CASE("All that a block keeps of a microbatch leaves and comes back, and its
   }
 }
 
-TEST_CASE("What waits for W does not hold the input of what stands before it") {
+TEST_CASE("saved values for W do not keep the input of earlier operations alive") {
   const auto weight = [](at::IntArrayRef shape) {
     const auto made = c10::make_intrusive<Weight>();
     made->value = at::full(shape, 0.5);

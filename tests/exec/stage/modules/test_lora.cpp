@@ -164,7 +164,7 @@ TEST_CASE("A thread that has computed on several threads checks as the ranks com
   CHECK(at::get_num_threads() == 1);
 }
 
-TEST_CASE("What LoRA keeps is less, and as much as predicted") {
+TEST_CASE("LoRA saves fewer activations, as many as predicted") {
   const Model model = test::llama(4);
   const auto kept_of = [&](const std::optional<Lora>& lora) {
     const auto peak = [&](int microbatches) {

@@ -123,7 +123,7 @@ TEST_CASE("clipping has the same bits however data-parallel ranks share out stat
 
 // Norms and biases that both ranks hold, key-value heads that they share, a table on both ends of the pipeline: each
 // counts once.
-TEST_CASE("what ranks of a tensor group hold alike counts once") {
+TEST_CASE("gradients replicated over a tensor group count once") {
   for (const Model& model : {test::gpt2(2, true), test::llama(2)}) {
     Wanted wanted{.model = model, .microbatches = 2};
     const double norm = train_clipped(clipped(wanted), 1).norms.front();
@@ -176,7 +176,7 @@ TEST_CASE("the norm of ranks that share out a vocabulary is that of one device")
   }
 }
 
-TEST_CASE("what ranks of a grid hold alike counts once") {
+TEST_CASE("gradients replicated over a grid count once") {
   for (const Model& model : {test::gpt2(2, false), test::of_four(test::llama(2))}) {
     Wanted wanted{.model = model, .microbatches = 2, .microbatch = 4};
     const double norm = train_clipped(clipped(wanted), 1).norms.front();

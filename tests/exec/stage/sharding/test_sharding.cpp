@@ -140,7 +140,7 @@ TEST_CASE("grids whose stages are shared out among their replicas train like tho
   }
 }
 
-TEST_CASE("what is made again, slices, experts and images are gathered and reduced, too") {
+TEST_CASE("recomputed layers, slices, experts and images are gathered and reduced too") {
   std::vector<Wanted> all{{.model = test::hybrid(), .microbatches = 2, .recompute = true, .data = 2},
                           {.model = test::vit(1), .microbatches = 2, .data = 2}};
   all.push_back(

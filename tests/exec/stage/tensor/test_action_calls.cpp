@@ -352,7 +352,7 @@ std::size_t elements_of_stage(const Plan& plan, int stage, bool twice, bool late
 
 }  // namespace
 
-TEST_CASE("what ranks share out is gathered and reduced once where its rule says, and no order of it can deadlock") {
+TEST_CASE("each shard is gathered and reduced once where its rule says, and no order can deadlock") {
   for (const Rule& rule : rules) {
     for (const bool beside : {false, true}) {
       for (const Case& of : {Case{"1f1b", 1, 1, false, 4}, Case{"zb-h1", 2, 1, false, 4},

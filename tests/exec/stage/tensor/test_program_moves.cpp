@@ -96,7 +96,7 @@ TEST_CASE("in panels the next panel's operands and the sums of the one before ar
                                                                         "mlp.down.weight 1"});
 }
 
-TEST_CASE("of parallel layers all that reads the norm is one group, in F first and in I and W last") {
+TEST_CASE("all readers of a parallel layer's norm form one group, first in F and last in I and W") {
   const InPanels of(test::gptj(2));
   const std::vector<std::string> forward = of.text(Phase::forward);
   const std::vector<std::string> weights = of.text(Phase::weight_gradient);

@@ -314,7 +314,7 @@ TEST_CASE("bits do not depend on how a buffer is cut into buckets or shards") {
   CHECK(shards == whole.front());
 }
 
-TEST_CASE("what is counted are the closed forms' bytes, by rank and by group") {
+TEST_CASE("counted bytes equal the closed forms, by rank and by group") {
   const WorldKind world = each_world();
   const auto ranks = static_cast<std::size_t>(world.ranks);
   const std::vector<int> group = all_ranks(world.ranks);

@@ -211,7 +211,7 @@ TEST_CASE("a rank that waits in a collective stops when another says so, with it
   }
 }
 
-TEST_CASE("what cannot be done is refused before anything is sent, with the collective and the group") {
+TEST_CASE("an impossible collective is refused before anything is sent, naming collective and group") {
   const auto transports = each_kind().make(2);
   Collectives collectives(*transports[0]);
   const std::vector<int> group{0, 1};

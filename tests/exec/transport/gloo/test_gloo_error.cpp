@@ -6,7 +6,7 @@
 
 using namespace plumb::exec;
 
-TEST_CASE("of Gloo's errors the cause is said, not where in its sources it was thrown nor what it wishes its readers") {
+TEST_CASE("Gloo's errors are reduced to their cause, without source places") {
   CHECK(gloo_cause("[/build/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer "
                    "[127.0.0.1]:24013") == "Connection closed by peer [127.0.0.1]:24013");
   CHECK(gloo_cause("[/build/gloo/pair.cc:547] Read error [127.0.0.1]:4: Connection reset by peer. GLHF! 🏖️") ==
@@ -23,6 +23,6 @@ TEST_CASE("a text that only looks like Gloo's stays as it is") {
   }
 }
 
-TEST_CASE("of an error with a page of stack the first line counts") {
+TEST_CASE("only the first line of an error with a stack trace is printed") {
   CHECK(gloo_cause(std::runtime_error("[/build/pair.cc:9] Timed out\nframe #0: f")) == "Timed out");
 }

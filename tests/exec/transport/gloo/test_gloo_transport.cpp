@@ -91,7 +91,7 @@ TEST_CASE("a peer that has gone is named by whoever waits for what was evicted t
 }
 
 // More than sockets hold, so that most of it has not left when the sender ends; the first brings the grant of both.
-TEST_CASE("what a rank has sent arrives although it leaves at once") {
+TEST_CASE("messages arrive although their sender leaves at once") {
   constexpr std::size_t bytes = std::size_t{64} << 20U;
   const auto store = RunStore::host(0);
   auto transports = two_ranks(store, {});
@@ -147,7 +147,7 @@ TEST_CASE("a peer that leaves with messages still to come is lost, not in good o
   CHECK_THROWS_WITH(polled(), ContainsSubstring("lost rank 1 while sending to it on the forward channel"));
 }
 
-TEST_CASE("of small messages that have left only a few are still held") {
+TEST_CASE("only a few sent small messages are still held") {
   constexpr int messages = 300;
   constexpr int more = 100;  // the thread that lets go of them may come late on a busy machine
   constexpr int most_held = 64;

@@ -66,7 +66,7 @@ TEST_CASE("a library beside another one that the process has loaded is refused, 
   CHECK(WEXITSTATUS(status) == 0);
 }
 
-TEST_CASE("what NCCL says of a failure stands on one line, with its last words and a hint of its kind") {
+TEST_CASE("an NCCL failure is one line with NCCL's last words and a hint of its kind") {
   const FakeNccl fake;
   const auto library = load_nccl(PLUMB_FAKE_NCCL);
   const RunError cuda = nccl_error(*library, "rank 3", "down (ranks 0-3)", ncclUnhandledCudaError);

@@ -239,7 +239,7 @@ TEST_CASE("messages of another size, unknown peers, what was not launched and un
   CHECK(right == 12);
 }
 
-TEST_CASE("what a rank has sent is let go within the step, and buffers to receive into are used again") {
+TEST_CASE("send buffers are freed within the step, and receive buffers are reused") {
   const FakeNccl fake;
   const int microbatches = 32;
   const Schedule lowered = lower(generate_schedule("gpipe", {.ranks = 2, .microbatches = microbatches}), {});
