@@ -39,9 +39,9 @@ struct WhatIf {
   std::string note = {};  // what to know about the answer; mostly empty
 };
 
-// The variants of a list in YAML (docs/what-if.md has the keys). Throws InputError with file and line for unknown keys,
-// missing or wrong units, ranks, machines and stages that the plan has not, what matches nothing that the plan does,
-// and other costs for a plan whose costs were measured or edited.
+// Reads the variants of a list in YAML (keys: docs/how-to/ask-what-if.md). Throws InputError with file and line for
+// unknown keys, missing or wrong units, ranks, machines and stages that the plan has not, what matches nothing that the
+// plan does, and other costs for a plan whose costs were measured or edited.
 [[nodiscard]] std::vector<WhatIf> read_what_if(const std::filesystem::path& path, const Plan& plan);
 [[nodiscard]] std::vector<WhatIf> read_what_if(const YamlValue& file, const Plan& plan);
 

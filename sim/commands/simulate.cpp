@@ -330,8 +330,9 @@ void add_simulate(CLI::App& program, Body& body) {
                   "simgrid: ranks contend for cores and links; path: the longest path, as if nothing contends.")
       ->capture_default_str();
   command.add_option("--profile", options->profile, "Costs that plumb-exec calibrate measured.");
-  command.add_option("--what-if", options->what_if,
-                     "Variants to predict beside it (YAML, docs/what-if.md), such as scenarios/what-if/faults.yaml.");
+  command.add_option(
+      "--what-if", options->what_if,
+      "Variants to predict beside it (YAML, docs/how-to/ask-what-if.md), such as scenarios/what-if/faults.yaml.");
   command.add_flag("--sensitivity", options->sensitivity,
                    "Which actions, messages and numbers of the machine move the step, and by how much.");
   command.add_flag("--uncertainty", options->uncertainty, "How sure the step is, by the machine's own numbers.");

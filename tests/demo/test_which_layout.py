@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The tables of docs/which-layout.md are what the simulator says, and each row's reason is the larger difference.
+"""The tables of docs/reference/which-layout.md are what the simulator says, and each row's reason is the larger difference.
 
   python3 -B test_which_layout.py FOLDER_OF_PROGRAMS
 """
@@ -36,17 +36,17 @@ class Reasons(unittest.TestCase):
         waits = row("2d", exposed_communication_s=0.5, layer=small)
         fastest, step, beside, why = cells(waits, row(iteration_s=3.6))  # 0.5 s more of waiting, 0.1 s of computing
         self.assertEqual((fastest, step, beside), ("2d", "3 s", "1d +20.0%"))
-        self.assertEqual(why, "waits 500 ms for collectives, not 1 s: a layer and sequence receive 1 MiB, not 5 MiB, "
+        self.assertEqual(why, "waits 500 ms, not 1 s; receives 1 MiB, not 5 MiB, "
                               "1.5 MiB of it between machines")
         computes = row(iteration_s=3.9, exposed_communication_s=1.2, recompute="full")  # 0.2 s and 0.7 s
         self.assertEqual(cells(row("3d"), computes)[3], "computes 2 s, not 2.7 s: recompute none, not full, fits")
         wider = row("3d", microbatch=8)
-        self.assertEqual(cells(wider, row(iteration_s=3.9))[3], "computes 2 s, not 2.9 s: products of 8 sequences, not 2")
+        self.assertEqual(cells(wider, row(iteration_s=3.9))[3], "computes 2 s, not 2.9 s: matmuls of 8 sequences, not 2")
 
     def test_more_bytes_in_less_time_are_hidden(self):
         hides = row(sequence_parallel=True, exposed_communication_s=0.4, tensor_exposed_s=0.4,
                     layer=row()["layer"] | {"forward_bytes": 6 * MIB})
-        self.assertIn("not 1 s, and hides 600 ms more behind products: a layer", cells(hides, row("2d"))[3])
+        self.assertIn("not 1 s, and hides 600 ms more; receives", cells(hides, row("2d"))[3])
 
     def test_what_does_not_fit_or_cannot_be_is_no_rival(self):
         large = row("2d", fits=False, peak_bytes=80 * 2**30, iteration_s=1.0)
@@ -59,7 +59,7 @@ class Reasons(unittest.TestCase):
 class ThePage(unittest.TestCase):
     def test_its_tables_are_what_the_simulator_says(self):
         os.chdir(SOURCES)  # what which_layout.py's paths begin from
-        page = Path("docs/which-layout.md").read_text()
+        page = Path("docs/reference/which-layout.md").read_text()
         begin = page.index("## " + which_layout.MACHINES[0])
         self.assertEqual(page[begin:], which_layout.tables(PLUMB))
 

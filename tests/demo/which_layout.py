@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Which tensor layout wins where: the tables of docs/which-layout.md, from `plumb layout compare`.
+"""Prints the tables of docs/reference/which-layout.md, from `plumb layout compare`.
 
   tests/demo/which_layout.py                              # the tables
   tests/demo/which_layout.py --scenario dgx-h100 gpt-39b 16   # the scenario of one row, to look into
 
-Each row is a scenario of scenarios/which-layout with another machine and tensor degree, all of whose ranks are one
-tensor group; then, for as many ranks, with all degrees and kinds open, what `plumb plan` finds. Of each layout the
-microbatch and the recompute count that are fastest and fit. Predictions by the longest path; the same on every machine.
+Each row is a scenario of scenarios/which-layout with another machine and tensor degree. All its ranks are one tensor
+group. The last cell is what `plumb plan` finds for as many ranks with all degrees and kinds open. Each layout has its
+fastest microbatch and recompute that fit. Predictions are by the longest path, so they are equal on every machine.
 """
 
 import argparse
@@ -119,22 +119,21 @@ def computing(row):
 
 
 def why(best, other):
-    """The larger of the two differences of one step from the other: what waits for collectives, or all else."""
+    """The larger of two differences between the steps: waits for collectives, or all else."""
     waits = other["exposed_communication_s"] - best["exposed_communication_s"]
     computes = computing(other) - computing(best)
     if waits >= computes:
         hidden = best["tensor_communication_s"] - best["tensor_exposed_s"]
-        text = (f"waits {seconds(best['exposed_communication_s'])} for collectives, not "
-                f"{seconds(other['exposed_communication_s'])}")
+        text = f"waits {seconds(best['exposed_communication_s'])}, not {seconds(other['exposed_communication_s'])}"
         if moved(best)[0] > moved(other)[0]:
-            text += f", and hides {seconds(hidden)} more behind products" if hidden > 0 else ", which are fewer"
-        return f"{text}: a layer and sequence receive {traffic(best)}, not {traffic(other)}"
+            text += f", and hides {seconds(hidden)} more" if hidden > 0 else ", in fewer collectives"
+        return f"{text}; receives {traffic(best)}, not {traffic(other)}"
     text = f"computes {seconds(computing(best))}, not {seconds(computing(other))}"
     if best["recompute"] != other["recompute"]:
         return text + f": recompute {best['recompute']}, not {other['recompute']}, fits"
     if best["microbatch"] != other["microbatch"]:
-        return text + f": products of {best['microbatch']} sequences, not {other['microbatch']}"
-    return text + ": its products have other shapes"
+        return text + f": matmuls of {best['microbatch']} sequences, not {other['microbatch']}"
+    return text + ": its matmuls have other shapes"
 
 
 def planned(candidate):
@@ -145,7 +144,7 @@ def planned(candidate):
 
 
 def cells(compared):
-    """Of one cluster, model and degree: fastest, step, beside it, why."""
+    """One row's cells: fastest, step, beside it, why."""
     if compared is None:
         return "none", "", "", "none can be built"
     rows, memory = compared["layouts"], compared["memory_bytes"]
@@ -195,11 +194,11 @@ def tables(plumb):
                     nothing.append(f"{model} on {degree} ({row[3]})")
                 else:
                     lines.append("| " + " | ".join((model, str(degree), *row, planned(plans[place]))) + " |")
-        lines += ["", f"Nothing fits of {'; '.join(nothing)}.", ""] if nothing else [""]
+        lines += ["", f"Nothing fits for {'; '.join(nothing)}.", ""] if nothing else [""]
     kinds = ("1d", "2d", "2.5d", "3d", "none fits", "none")
     counted = ", ".join(f"{kind} in {fastest.count(kind)}" for kind in kinds if kind in fastest)
     some = sum(found is not None for found in plans.values())
-    lines.append(f"Of {len(places)} rows the fastest is {counted}. With all axes open {some} have a plan that fits, "
+    lines.append(f"The fastest of {len(places)} rows is {counted}. With all axes open {some} have a plan that fits, "
                  f"{grids} of them with a grid.")
     return "\n".join(lines) + "\n"
 

@@ -170,11 +170,11 @@ TEST_CASE("zb-auto is not slower than fixed schedules of either placement, and k
   CHECK(predicted.at("zb-auto").at("peak_activations") <= 4);
 }
 
-TEST_CASE("the table of docs/schedules.md is what the command prints that the page names") {
+TEST_CASE("the table of docs/reference/schedules.md is what the command prints that the page names") {
   const Folder folder;
   const Outcome outcome = run_plumb(folder, "schedule compare " + scenario("hybrid-4-ranks") + " --markdown");
   REQUIRE(outcome.status == 0);
-  const std::string page = plumb::read_file(std::string(PLUMB_SOURCE_DIR) + "/docs/schedules.md");
+  const std::string page = plumb::read_file(std::string(PLUMB_SOURCE_DIR) + "/docs/reference/schedules.md");
   const std::size_t table = page.find("\n| schedule |");
   REQUIRE(table != std::string::npos);
   CHECK(page.substr(table + 1) == outcome.out);

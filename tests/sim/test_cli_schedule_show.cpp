@@ -177,7 +177,7 @@ TEST_CASE("a scenario's schedules are compared at what its stages cost") {
 }
 
 TEST_CASE("the documents have a row for every schedule") {
-  const std::string text = plumb::read_file(std::string(PLUMB_SOURCE_DIR) + "/docs/schedules.md");
+  const std::string text = plumb::read_file(std::string(PLUMB_SOURCE_DIR) + "/docs/reference/schedules.md");
   for (const ScheduleEntry& entry : schedule_entries()) {
     INFO(entry.name);
     CHECK_THAT(text, ContainsSubstring("| `" + entry.name + "` |") && ContainsSubstring(entry.bubble));

@@ -12,8 +12,8 @@ namespace plumb {
 namespace {
 
 constexpr const char* interleaved_requirement =
-    "microbatches divisible by max(1, floor(microbatches / ranks)), or a group of at least the ranks that leaves no "
-    "rest or one of at least the ranks; any number of chunks";
+    "microbatches divisible by max(1, ⌊microbatches/ranks⌋), or a group ≥ ranks whose remainder is 0 or ≥ ranks; any "
+    "number of chunks";
 
 // "Memory" of the generators.
 int all_microbatches(const ScheduleShape& shape, int) { return shape.microbatches; }

@@ -47,7 +47,7 @@ struct ScheduleEntry {
 // Slices of a sequence where the user gives no number.
 inline constexpr int default_slices = 4;
 
-// In the order of docs/schedules.md.
+// Every schedule, in the order in which `plumb schedule list` prints them.
 [[nodiscard]] const std::vector<ScheduleEntry>& schedule_entries();
 
 // The names of those of which it is true, as a list in words: schedules_with(&ScheduleEntry::uses_chunks).

@@ -186,7 +186,7 @@ TEST_CASE("a divided vocabulary: parts that take no time leave 1F1B's makespan, 
   });
 }
 
-// As the registry and docs/schedules.md say it: (p−1)(F+B), with one barrier min(w, B) less.
+// As the registry and docs/reference/schedules.md say it: (p−1)(F+B), with one barrier min(w, B) less.
 TEST_CASE("a divided vocabulary: the bubble of 1F1B whatever its parts take, for F = B/2") {
   std::mt19937 random(61);
   for_divided([&](const char* name, int barriers, int p, int m) {

@@ -1,4 +1,4 @@
-// docs/scenarios.md names every key that a scenario, a machine or a software block may have.
+// docs/reference/keys.md names every key that a scenario, a machine or a software block may have.
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -15,7 +15,7 @@ using namespace plumb::testing;
 namespace {
 
 std::string docs() {
-  std::ifstream file(std::string(PLUMB_SOURCE_DIR) + "/docs/scenarios.md");
+  std::ifstream file(std::string(PLUMB_SOURCE_DIR) + "/docs/reference/keys.md");
   std::stringstream text;
   text << file.rdbuf();
   return text.str();

@@ -115,7 +115,7 @@ TEST_CASE("Tied tables, evictions, experts and bf16 do so too") {
 }
 
 // Ranks that share a GPU compute one after the other what one process computes: what is more than that is the
-// pipeline's. The table goes into docs/devices.md.
+// pipeline's. The table goes into docs/explanation/accuracy-gpu.md.
 TEST_CASE("A step of ranks that share a GPU, beside the same work in one process") {
   if (skipped()) return;
   const test::DeviceStep alone = step_of(heavy_plan("gpipe", 1));
@@ -136,7 +136,7 @@ TEST_CASE("A step of ranks that share a GPU, beside the same work in one process
   WARN("\n" << to_text(table, false));
 }
 
-// Printed, not asserted: it is the machine's. The goal is 15 us (docs/gpu.md).
+// Printed, not asserted: it is the machine's. The goal is 15 us (docs/explanation/accuracy-gpu.md).
 TEST_CASE("The runner's own time at an action on a GPU") {
   if (skipped()) return;
   for (const int ranks : {1, 2, 4}) {
