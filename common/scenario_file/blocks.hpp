@@ -10,6 +10,7 @@
 #include "common/layout/sharding.hpp"
 #include "common/scenario/scenario.hpp"
 #include "common/scenario_file/read_scenario.hpp"
+#include "common/scenario_file/scenario_rules.hpp"
 
 namespace plumb {
 
@@ -131,14 +132,6 @@ struct ShardingChoices {
 [[nodiscard]] std::vector<Layout> settled_sharding(const std::vector<Layout>& layouts, const ShardingChoices& choices,
                                                    int devices);
 
-// What schedules have to agree with.
-struct ScheduleBounds {
-  int pipeline = 1;
-  int layers = 1;
-  std::vector<std::int64_t> microbatches = {};  // per step, one of these
-  std::int64_t sequences_per_microbatch = 1;    // of the first of them, over all data-parallel ranks
-  bool open = false;                            // other layouts are weighed too: a schedule need not suit this one
-};
 [[nodiscard]] std::vector<ScheduleChoice> read_schedules(const std::optional<YamlValue>& value,
                                                          const ScheduleBounds& bounds);
 // {file: my.csv}, with `alphabet` if it must be said: a schedule that others wrote. Messages in it are planned anew.

@@ -5,27 +5,19 @@
 
 #include "common/base/input_errors.hpp"
 #include "common/block_cost/missing_numbers.hpp"
-#include "common/layout/divisible.hpp"
-#include "common/layout/message_shares.hpp"
 #include "common/model/files/model_block.hpp"
 #include "common/model/files/read_model.hpp"
-#include "common/scenario/boundary.hpp"
 #include "common/scenario_file/blocks.hpp"
 #include "common/scenario_file/other_files.hpp"
+#include "common/scenario_file/scenario_rules.hpp"
 #include "common/scenario_file/shipped.hpp"
 #include "common/scenario_file/stage_data_choices.hpp"
-#include "common/schedule/action_index.hpp"
-#include "common/schedule/generators/registry.hpp"
 #include "common/schedule/slices.hpp"
-#include "common/split/split.hpp"
 
 namespace plumb {
 namespace {
 
 constexpr std::int64_t largest_auto_microbatch = 64;
-// Without a global batch: microbatches per stage, which leave a bubble of about a fifth.
-constexpr std::int64_t default_microbatches_per_stage = 4;
-
 Model read_model_of(const YamlValue& value) {
   return value.is_text() ? read_model(find_file(value)) : read_model_block(value);
 }
@@ -53,33 +45,14 @@ std::vector<std::int64_t> auto_microbatches(std::int64_t batch) {
   return sizes;
 }
 
-std::string nearest_divisors(const std::string& key, std::int64_t whole, std::int64_t wanted) {
-  std::int64_t below = std::min(whole, wanted);
-  while (whole % below != 0) --below;
-  std::int64_t above = wanted;
-  while (above < whole && whole % above != 0) ++above;
-  return key + ": " + std::to_string(below) + (above <= whole ? " or " + std::to_string(above) : "");
-}
-
-// With several layouts one that each of them divides.
-std::int64_t default_batch(const Scenario& scenario, std::int64_t microbatch) {
-  const int stages = scenario.layouts.size() > 1 ? scenario.cluster.ranks : scenario.layout.pipeline;
-  const std::int64_t shards = scenario.layouts.size() > 1 ? 1 : batch_shards(scenario.layout);
-  return default_microbatches_per_stage * stages * microbatch * shards;
-}
-
-// Of one layout; of several, planning tells which of them cannot have it.
-void require_divided_batch(const YamlValue& place, const Scenario& scenario) {
-  if (scenario.layouts.size() > 1 || scenario.stage_data_pipelines) return;
-  const std::int64_t shards = batch_shards(scenario.layout);
-  const std::int64_t batch = scenario.training.global_batch;
-  const auto divides = [&](std::int64_t size) { return batch % (size * shards) == 0; };
-  if (std::ranges::any_of(scenario.microbatches, divides)) return;
-  const std::int64_t least = std::ranges::min(scenario.microbatches) * shards;
-  const std::int64_t below = batch / least * least;
-  place.fail(undivided_batch(scenario.layout, std::ranges::min(scenario.microbatches), batch),
-             "global_batch: " + (below > 0 ? std::to_string(below) + " or " : "") + std::to_string(below + least) +
-                 ", or another data degree");
+// Fails at `place`, by the rule's problem and hint.
+template <class Rule>
+void require_at(const YamlValue& place, const Rule& rule) {
+  try {
+    rule();
+  } catch (const InputError& error) {
+    place.fail(error.problem(), error.hint());
+  }
 }
 
 void settle_batches(const TrainingBlock& block, Scenario& scenario) {
@@ -105,24 +78,7 @@ void settle_batches(const TrainingBlock& block, Scenario& scenario) {
                nearest_divisors("microbatch", training.global_batch, sizes[i]));
   }
   training.microbatch = sizes.front();
-  if (block.global_batch) require_divided_batch(*block.global_batch, scenario);
-}
-
-// Fails at `place` unless `check` passes for the stages of some schedule on some layout.
-template <class Check>
-void require_some(const YamlValue& place, const Scenario& scenario, Check check) {
-  std::optional<InputError> last;
-  for (const Layout& layout : scenario.layouts) {
-    for (const ScheduleChoice& schedule : scenario.schedules) {
-      try {
-        check(stages_of(schedule, layout.pipeline));
-        return;
-      } catch (const InputError& error) {
-        last = error;
-      }
-    }
-  }
-  place.fail(last->problem(), last->hint());
+  if (block.global_batch) require_at(*block.global_batch, [&] { require_divided_batch(scenario); });
 }
 
 void require_stages_fit(const YamlValue& file, const Scenario& scenario) {
@@ -130,115 +86,47 @@ void require_stages_fit(const YamlValue& file, const Scenario& scenario) {
   const std::optional<YamlValue> pipeline = layout && layout->is_map() ? layout->find("pipeline") : std::nullopt;
   const std::optional<YamlValue> cluster = file.find("cluster");
   const YamlValue& place = pipeline ? *pipeline : layout ? *layout : cluster ? *cluster : file;
-  // Splits that are written down may leave the first and the last stage without a layer.
-  const bool written = std::ranges::any_of(scenario.splits, [](const SplitChoice& split) {
-    return split.method == SplitMethod::counts || split.method == SplitMethod::megatron;
-  });
-  const int layers = static_cast<int>(scenario.model.layers.size()) + (written ? 2 : 0);
   // `pipeline: auto` alone has one answer: all ranks.
   const bool alone = pipeline && pipeline->is_text() && scenario.layouts.size() == 1;
-  require_some(place, scenario, [&](int stages) {
-    try {
-      require_stages(layers, stages);
-    } catch (const InputError& error) {
-      if (!alone) throw;
-      throw InputError(error.where(), error.problem() + "; tensor and data stay 1 where they are not named",
-                       "tensor: auto or data: auto beside it: the product of the degrees is the " +
-                           std::to_string(scenario.cluster.ranks) + " ranks");
-    }
-  });
+  try {
+    require_stages_fit(scenario);
+  } catch (const InputError& error) {
+    if (!alone) place.fail(error.problem(), error.hint());
+    place.fail(error.problem() + "; tensor and data stay 1 where they are not named",
+               "tensor: auto or data: auto beside it: the product of the degrees is the " +
+                   std::to_string(scenario.cluster.ranks) + " ranks");
+  }
 }
 
 void require_splits_fit(const std::optional<YamlValue>& value, const Scenario& scenario) {
   if (!value) return;
-  const bool several = value->is_list() && scenario.splits.size() == value->items().size();
-  const int layers = static_cast<int>(scenario.model.layers.size());
+  const bool several =
+      scenario.splits.size() > 1 && value->is_list() && scenario.splits.size() == value->items().size();
   for (std::size_t i = 0; i < scenario.splits.size(); ++i) {
-    const SplitChoice& choice = scenario.splits[i];
-    const bool counts = choice.method == SplitMethod::counts;
-    if (!counts && choice.method != SplitMethod::megatron) continue;
-    require_some(several && scenario.splits.size() > 1 ? value->items()[i] : *value, scenario, [&](int stages) {
-      (void)(counts ? explicit_split(choice.counts, layers, stages) : megatron_split(choice.megatron, layers, stages));
-    });
+    require_at(several ? value->items()[i] : *value, [&] { require_split_fits(scenario, scenario.splits[i]); });
   }
 }
 
-// Where every layout has data degrees by stage, some microbatch must divide among the replicas of each stage.
 void require_shares_whole(const YamlValue& file, const Scenario& scenario) {
-  std::optional<std::string> uneven;
-  for (const Layout& layout : scenario.layouts) {
-    for (const std::int64_t size : scenario.microbatches) {
-      auto found = uneven_shares(layout, size);
-      if (!found) return;
-      if (!uneven) uneven = std::move(found);
-    }
-  }
-  const YamlValue layout = file.require("layout");
-  const std::optional<YamlValue> data = layout.is_map() ? layout.find("data") : std::nullopt;
-  const std::int64_t least = least_microbatch(scenario.layout);
-  (data ? data->require("by_stage") : layout)
-      .fail(*uneven, least > 0 ? "microbatch: " + std::to_string(least) + ", or a multiple of it" : "other degrees");
-}
-
-ScheduleBounds schedule_bounds(const Scenario& scenario) {
-  const auto shortest = std::ranges::min_element(scenario.layouts, {}, &Layout::pipeline);
-  ScheduleBounds bounds{.pipeline = shortest->pipeline,
-                        .layers = static_cast<int>(scenario.model.layers.size()),
-                        .sequences_per_microbatch = scenario.microbatches.front() * batch_shards(scenario.layout),
-                        .open = scenario.layouts.size() > 1};
-  for (const std::int64_t size : scenario.microbatches) {
-    bounds.microbatches.push_back(microbatches_of(scenario, size));
-  }
-  return bounds;
-}
-
-void require_slices_fit(const YamlValue& place, const ScheduleChoice& choice, std::int64_t sequence) {
-  const YamlValue at = place.is_map() ? place.find("slices").value_or(place) : place;
   try {
-    require_slices(choice.slice_tokens, sequence, "schedule");
+    require_divided_shares(scenario);
   } catch (const InputError& error) {
-    at.fail("schedule " + choice.name + ": " + error.problem(), error.hint());
+    const YamlValue layout = file.require("layout");
+    const std::optional<YamlValue> data = layout.is_map() ? layout.find("data") : std::nullopt;
+    (data ? data->require("by_stage") : layout).fail(error.problem(), error.hint());
   }
-  const bool divided = choice.slice_tokens.empty() && choice.slices_by == SlicesBy::tokens;
-  if (!divided && choice.slices > sequence) {
-    at.fail("schedule " + choice.name + ": " + std::to_string(choice.slices) + " slices of a sequence of " +
-            std::to_string(sequence) + " tokens");
-  }
-  if (!divided || sequence % choice.slices == 0) return;
-  place.fail("schedule " + choice.name + ": " + std::to_string(choice.slices) + " slices do not divide a sequence of " +
-                 std::to_string(sequence) + " tokens",
-             nearest_divisors("slices", sequence, choice.slices));
 }
 
-// One schedule by name with what stands beside it, as `group: 3`, must suit some microbatch. Of several, those that do
-// not are left out when they are weighed; one that is searched for suits all.
 void require_schedule_fits(const std::optional<YamlValue>& value, const Scenario& scenario,
                            const ScheduleBounds& bounds) {
-  const std::string& name = scenario.schedules.front().name;
-  const bool one = std::ranges::all_of(scenario.schedules, [&](const auto& choice) { return choice.name == name; });
-  if (!value || !one || bounds.open || scenario.schedules.front().given || find_schedule(name).uses_times) return;
-  const YamlValue place = value->is_list() ? value->items().front() : *value;
-  require_slices_fit(place, scenario.schedules.front(), scenario.training.sequence);
-  std::optional<InputError> first;
-  for (const std::int64_t microbatches : bounds.microbatches) {
-    for (const ScheduleChoice& choice : scenario.schedules) {
-      if (microbatches > largest_schedule) return;
-      try {
-        (void)generate_schedule(name, {.ranks = bounds.pipeline,
-                                       .microbatches = static_cast<int>(microbatches),
-                                       .chunks = choice.chunks,
-                                       .slices = choice.slices,
-                                       .group = choice.group,
-                                       .update_every = choice.update_every,
-                                       .overlap = choice.overlap,
-                                       .vocabulary_barriers = scenario.layout.vocabulary_barriers});
-        return;
-      } catch (const InputError& error) {
-        if (!first) first = error;
-      }
-    }
+  if (!value) return;
+  try {
+    require_schedule_fits(scenario, bounds);
+  } catch (const InputError& error) {
+    const YamlValue place = value->is_list() ? value->items().front() : *value;
+    const bool slices = error.where() == "slices" && place.is_map();
+    (slices ? place.find("slices").value_or(place) : place).fail(error.problem(), error.hint());
   }
-  place.fail("schedule " + name + ": " + first->problem(), first->hint());
 }
 
 // Nothing decisive is made up.
@@ -252,7 +140,7 @@ void require_numbers(const Scenario& scenario, const YamlValue& machine) {
 // What stages send each other is of a size that is counted.
 void require_boundary(const YamlValue& file, const Scenario& scenario) {
   try {
-    (void)bytes(boundary_manifest(scenario.model, scenario.training));
+    require_countable_messages(scenario);
   } catch (const InputError& error) {
     YamlValue place = file.require("model");
     if (const auto training = file.find("training")) place = *training;

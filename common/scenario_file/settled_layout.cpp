@@ -2,7 +2,6 @@
 #include "common/base/error.hpp"
 #include "common/layout/divisible.hpp"
 #include "common/layout/tensor_grid.hpp"
-#include "common/scenario/vocabulary_refusal.hpp"
 #include "common/scenario_file/blocks.hpp"
 
 namespace plumb {
@@ -31,12 +30,11 @@ void require_divided_sequence(const YamlValue& file, const std::optional<YamlVal
 }
 
 void require_vocabulary(const LayoutChoices& choices, const Scenario& scenario) {
-  if (choices.layouts.size() > 1 || !choices.vocabulary_place) return;
-  Training training = scenario.training;
-  if (scenario.offloads.size() > 1) training.offload = {};  // some may be without
-  if (const auto refusal =
-          vocabulary_refusal(scenario.model, choices.layouts.front(), training, scenario.profile.has_value())) {
-    choices.vocabulary_place->fail(refusal->problem, refusal->hint);
+  if (!choices.vocabulary_place) return;
+  try {
+    require_divided_vocabulary(scenario);
+  } catch (const InputError& error) {
+    choices.vocabulary_place->fail(error.problem(), error.hint());
   }
 }
 
