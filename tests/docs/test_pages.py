@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Runs the commands that the README and the tutorials quote, and checks links of all pages.
+"""Runs the commands that the README and docs quote, and checks links of all pages.
 
-  test_pages.py FOLDER_OF_PROGRAMS [PAGE…]      runs the commands of the pages (default: README and tutorials)
+  test_pages.py FOLDER_OF_PROGRAMS [PAGE…]      runs the commands of the pages (default: README and all of docs)
   test_pages.py --links                         checks that each relative link leads to a file and each #anchor to a heading
 
 A line that begins with `$ ` in a fenced block is a command. It must end with status 0. The lines below it are its
@@ -196,7 +196,7 @@ def main():
         if absent := [name for name in PROGRAMS if not (programs / name).exists()]:
             sys.exit(f"{programs} has no {' and no '.join(absent)}")
         pages = [Path(name) for name in sys.argv[2:]]
-        pages = pages or [SOURCES / "README.md", *sorted((SOURCES / "docs" / "tutorials").glob("*.md"))]
+        pages = pages or [SOURCES / "README.md", *sorted((SOURCES / "docs").rglob("*.md"))]
         faults = [fault for page in pages for fault in faults_of_page(page, programs)]
     print("\n".join(faults) if faults else "no faults")
     sys.exit(1 if faults else 0)
