@@ -70,7 +70,7 @@ def words_of(line, numbers):
     tokens = re.findall(r"[^\s·▒…()\[\],;:]+", line)
     keep = []
     for token in tokens:
-        word = re.fullmatch(r"[A-Za-z][A-Za-z'./_-]{2,}", token)
+        word = re.fullmatch(r"[A-Za-z][\w'./-]{2,}", token)
         number = re.fullmatch(r"[-+−]?\d[\w.%/-]*", token)
         if word or (numbers and number):
             keep.append(token)
