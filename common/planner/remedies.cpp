@@ -23,7 +23,7 @@ constexpr std::size_t most_remedies = 5;
 constexpr int most_tensor_factor = 64;
 
 // The first change of a kind that fits is enough.
-enum class Kind : std::uint8_t {
+enum class Change : std::uint8_t {
   split,
   microbatch,
   schedule,
@@ -35,8 +35,13 @@ enum class Kind : std::uint8_t {
   pipeline
 };
 
+// True if the file says `by_stage`, beside which there are no other data degrees.
+bool may_have_stage_data(const Scenario& scenario) {
+  return has_stage_data(scenario.layout) || scenario.stage_data_pipelines.has_value();
+}
+
 struct Proposal {
-  Kind kind;
+  Change kind;
   std::string text;
   Scenario scenario;
 };
@@ -166,7 +171,7 @@ bool may_be_default_batch(const Scenario& scenario) {
 }
 
 // A scenario in which nothing but `scenario.layout` and sizes of microbatches changed, with the text that says it.
-Proposal changed(Kind kind, const Scenario& before, Scenario after, std::string text) {
+Proposal changed(Change kind, const Scenario& before, Scenario after, std::string text) {
   std::vector<std::string> beside;
   if (std::string cluster = set_ranks(after.cluster, ranks(after.layout)); !cluster.empty()) {
     beside.push_back(std::move(cluster));
@@ -179,7 +184,7 @@ Proposal changed(Kind kind, const Scenario& before, Scenario after, std::string 
   return {kind, std::move(text), std::move(after)};
 }
 
-Proposal with_layout(Kind kind, const Scenario& scenario, const Layout& layout) {
+Proposal with_layout(Change kind, const Scenario& scenario, const Layout& layout) {
   Scenario after = scenario;
   after.layout = layout;
   return changed(kind, scenario, std::move(after), layout_text(scenario.layout, layout));
@@ -192,7 +197,7 @@ std::optional<Proposal> with_tensor(const Scenario& scenario, int factor) {
   layout.tensor.degree *= factor;
   const int data = layout.data.degree;
   const std::optional<Layout> settled = with_data_degree(layout, data % factor == 0 ? data / factor : data);
-  return settled ? std::optional(with_layout(Kind::tensor, scenario, *settled)) : std::nullopt;
+  return settled ? std::optional(with_layout(Change::tensor, scenario, *settled)) : std::nullopt;
 }
 
 // The modes that recompute more than the scenario does, from little to all.
@@ -200,7 +205,7 @@ std::vector<Proposal> with_recompute_modes(const Scenario& scenario) {
   const Recompute& now = scenario.training.recompute;
   std::vector<Proposal> list;
   const auto add = [&](const Recompute& recompute) {
-    list.push_back({Kind::recompute, "recompute: " + describe(recompute), scenario});
+    list.push_back({Change::recompute, "recompute: " + describe(recompute), scenario});
     list.back().scenario.training.recompute = recompute;
     list.back().scenario.recomputes = {recompute};
   };
@@ -227,18 +232,18 @@ std::vector<Proposal> with_recompute_modes(const Scenario& scenario) {
   return list;
 }
 
-// What the scenario's data-parallel ranks may shard beyond what they do, then weights and gradients that no
-// microbatch leaves whole, HSDP's copies as one, and weights without a second copy.
+// Rules that shard more than the scenario's does; then weights gathered and gradients reduced in each microbatch,
+// HSDP's copies as one, weights without a second copy.
 std::vector<Proposal> with_shardings(const Scenario& scenario) {
   std::vector<Proposal> list;
   const DataLayout& now = scenario.layout.data;
-  if (now.degree == 1 || has_stage_data(scenario.layout)) return list;
+  if (now.degree == 1 || may_have_stage_data(scenario)) return list;
   const auto add = [&](Sharding sharding, const ShardingAsked& asked) {
     Layout layout = scenario.layout;
     layout.data = {.degree = now.degree, .sharding = sharding};
     const std::optional<Layout> settled = settled_sharding(layout, asked);
     const bool new_one = settled && settled->data != now && (list.empty() || list.back().scenario.layout != *settled);
-    if (new_one) list.push_back(with_layout(Kind::sharding, scenario, *settled));
+    if (new_one) list.push_back(with_layout(Change::sharding, scenario, *settled));
   };
   ShardingAsked units;
   if (now.reshard_after_forward) {
@@ -275,7 +280,7 @@ std::vector<Proposal> with_offloads(const Scenario& scenario) {
     };
     if (!std::ranges::all_of(tried, is_more)) continue;
     if (offload.parameters && !gathers_in_actions(scenario.layout)) continue;
-    list.push_back({Kind::offload, "offload: " + describe(offload), scenario});
+    list.push_back({Change::offload, "offload: " + describe(offload), scenario});
     list.back().scenario.training.offload = offload;
     list.back().scenario.offloads = {offload};
   }
@@ -288,7 +293,7 @@ std::vector<Proposal> proposals(const Scenario& scenario) {
   for (const SplitMethod method : {SplitMethod::dynamic, SplitMethod::uniform}) {
     const SplitChoice split{.method = method};
     if (std::ranges::find(scenario.splits, split) != scenario.splits.end()) continue;
-    list.push_back({Kind::split, "split: " + std::string(name_of(method)), scenario});
+    list.push_back({Change::split, "split: " + std::string(name_of(method)), scenario});
     list.back().scenario.splits = {split};
   }
   std::int64_t microbatch = std::ranges::min(scenario.microbatches);
@@ -297,11 +302,11 @@ std::vector<Proposal> proposals(const Scenario& scenario) {
     Scenario after = scenario;
     after.training.microbatch = microbatch;
     after.microbatches = {microbatch};
-    list.push_back(changed(Kind::microbatch, scenario, std::move(after), fmt::format("microbatch: {}", microbatch)));
+    list.push_back(changed(Change::microbatch, scenario, std::move(after), fmt::format("microbatch: {}", microbatch)));
   }
   const ScheduleChoice one_f_one_b{.name = "1f1b", .chunks = 1};
   if (std::ranges::find(scenario.schedules, one_f_one_b) == scenario.schedules.end()) {
-    list.push_back({Kind::schedule, "schedule: 1f1b", scenario});
+    list.push_back({Change::schedule, "schedule: 1f1b", scenario});
     list.back().scenario.schedules = {one_f_one_b};
   }
   const auto append = [&](std::vector<Proposal> more) { std::ranges::move(more, std::back_inserter(list)); };
@@ -311,9 +316,9 @@ std::vector<Proposal> proposals(const Scenario& scenario) {
   if (scenario.layout.tensor.degree > 1 && !scenario.layout.tensor.sequence_parallel) {
     Layout layout = scenario.layout;
     layout.tensor.sequence_parallel = true;
-    list.push_back(with_layout(Kind::sequence_parallel, scenario, layout));
+    list.push_back(with_layout(Change::sequence_parallel, scenario, layout));
   }
-  if (has_stage_data(scenario.layout)) return list;  // other degrees would need other data degrees by stage
+  if (may_have_stage_data(scenario)) return list;  // other degrees would need other data degrees by stage
   for (int factor = 2; factor <= most_tensor_factor && !scenario.profile; factor *= 2) {
     if (std::optional<Proposal> proposal = with_tensor(scenario, factor)) list.push_back(std::move(*proposal));
   }
@@ -322,7 +327,7 @@ std::vector<Proposal> proposals(const Scenario& scenario) {
     Layout layout = scenario.layout;
     layout.pipeline = static_cast<int>(pipeline);
     const std::optional<Layout> settled = with_data_degree(layout, layout.data.degree);
-    if (settled) list.push_back(with_layout(Kind::pipeline, scenario, *settled));
+    if (settled) list.push_back(with_layout(Change::pipeline, scenario, *settled));
   }
   return list;
 }
@@ -345,13 +350,46 @@ std::optional<Candidate> fitting(const Scenario& scenario) {
   return std::nullopt;
 }
 
+// The scenario with nothing open but this choice.
+Scenario settled(Scenario scenario, const PlanChoice& choice) {
+  scenario.layout = choice.layout.value_or(scenario.layout);
+  scenario.training.recompute = choice.recompute.value_or(scenario.training.recompute);
+  scenario.training.offload = choice.offload.value_or(scenario.training.offload);
+  scenario.training.microbatch = choice.microbatch;
+  scenario.layouts = {scenario.layout};
+  scenario.recomputes = {scenario.training.recompute};
+  scenario.offloads = {scenario.training.offload};
+  scenario.microbatches = {choice.microbatch};
+  scenario.schedules = {choice.schedule};
+  scenario.splits = {choice.split};
+  scenario.stage_data_pipelines.reset();
+  return scenario;
+}
+
+// Beside open layouts a file can say these, and the layout that fits stays among the candidates.
+bool leaves_layouts_open(Change kind) {
+  return kind == Change::microbatch || kind == Change::schedule || kind == Change::recompute || kind == Change::offload;
+}
+
+std::vector<Proposal> proposals_for(const Scenario& scenario, const Candidate& shortfall) {
+  if (!leaves_layout_open(scenario)) return proposals(scenario);
+  std::vector<Proposal> list = proposals(settled(scenario, shortfall.choice));
+  std::erase_if(list, [](const Proposal& proposal) { return !leaves_layouts_open(proposal.kind); });
+  if (!may_be_default_batch(scenario)) return list;
+  for (Proposal& proposal : list) {
+    if (proposal.kind != Change::microbatch) continue;
+    proposal.text += fmt::format(" with training: {{global_batch: {}}}", scenario.training.global_batch);
+  }
+  return list;
+}
+
 }  // namespace
 
-std::vector<Remedy> remedies(const Scenario& scenario) {
+std::vector<Remedy> remedies(const Scenario& scenario, const Candidate& shortfall) {
   std::vector<Remedy> found;
-  std::set<Kind> kinds;
-  for (Proposal& proposal : proposals(scenario)) {
-    const bool enough = found.size() >= most_remedies && proposal.kind != Kind::offload;
+  std::set<Change> kinds;
+  for (Proposal& proposal : proposals_for(scenario, shortfall)) {
+    const bool enough = found.size() >= most_remedies && proposal.kind != Change::offload;
     if (enough || kinds.contains(proposal.kind) || !is_valid(proposal.scenario)) continue;
     std::optional<Candidate> candidate = fitting(proposal.scenario);
     if (!candidate) continue;
@@ -364,9 +402,12 @@ std::vector<Remedy> remedies(const Scenario& scenario) {
 std::string describe_remedies(const Scenario& scenario, const Candidate& shortfall) {
   const Seconds now = predict_by_path(shortfall.plan).steps.front().duration;  // the engine of the remedies
   std::vector<std::string> texts;
-  for (const Remedy& remedy : remedies(scenario)) {
+  for (const Remedy& remedy : remedies(scenario, shortfall)) {
     texts.push_back(fmt::format("{} ({}, step {})", remedy.text, to_text(remedy.candidate.peak_bytes),
                                 change_text(remedy.candidate.iteration / now - 1)));
+  }
+  if (texts.empty() && leaves_layout_open(scenario)) {
+    return "more devices, or more layouts to choose from: smaller microbatches, 1f1b, recompute and offload were tried";
   }
   if (texts.empty()) {
     return "no single change fits (other splits, smaller microbatch, 1f1b, recompute, offload, sharding over "

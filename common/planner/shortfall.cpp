@@ -42,7 +42,7 @@ std::string describe_shortfall(const Candidate& candidate) {
 
 namespace {
 
-// A scenario's, of "file:line:column".
+// Returns the file of "file:line:column".
 std::string file_of(std::string place) {
   for (int number = 0; number < 2; ++number) {
     const std::size_t colon = place.rfind(':');
@@ -53,12 +53,12 @@ std::string file_of(std::string place) {
   return place;
 }
 
-// What refuses a candidate: a profile by its file, else a key of the scenario.
+// Name of the part that refuses a candidate: a profile's file, else a key of the scenario.
 std::string named(const std::string& where, const Scenario& scenario) {
   return where == "profile" && !scenario.profile_file.empty() ? scenario.profile_file : where;
 }
 
-// A key of the scenario stands behind its file, a profile's file by itself.
+// Puts a key of the scenario behind the scenario's file; a profile's file stands alone.
 std::string place_of(const std::string& refuses, const Scenario& scenario) {
   std::string file = file_of(scenario.place);
   if (refuses.empty()) return file;
@@ -66,7 +66,7 @@ std::string place_of(const std::string& refuses, const Scenario& scenario) {
                                                                                        : file + ": " + refuses;
 }
 
-// With the first reason and the first hint of each kind: thousands of candidates differ in numbers alone.
+// Names the first reason and the first hint of each kind: thousands of candidates differ in numbers alone.
 [[noreturn]] void throw_none_can_be_built(const PlanningResult& result, const Scenario& scenario) {
   std::set<std::string> kinds;
   std::vector<std::pair<std::string, std::string>> reasons;  // and where

@@ -1,4 +1,4 @@
-// What to say when no candidate fits in memory: by how much, what takes it, and what would fit.
+// Messages for a scenario of which no candidate fits in memory: the missing bytes, their owners, and remedies.
 #pragma once
 
 #include <string>
@@ -12,8 +12,8 @@ namespace plumb {
 // 60.10 GiB, parameters 20.00 GiB".
 [[nodiscard]] std::string describe_shortfall(const Candidate& candidate);
 
-// Throws the InputError of `best_fitting`: of the nearest candidate by how much, or, where none can be built, the first
-// reason and hint of each kind.
+// Throws the InputError of `best_fitting`: the nearest candidate's missing bytes, or the first reason and hint of each
+// kind if no candidate can be built.
 [[noreturn]] void throw_nothing_fits(const PlanningResult& result, const Scenario& scenario);
 
 }  // namespace plumb

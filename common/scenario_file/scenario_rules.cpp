@@ -105,7 +105,7 @@ void require_divided_batch(const Scenario& scenario) {
                        std::to_string(below + least) + ", or another data degree");
 }
 
-// Where every layout has data degrees by stage, some microbatch must divide among the replicas of each stage.
+// Some microbatch must divide among the replicas of each stage, on some layout.
 void require_divided_shares(const Scenario& scenario) {
   std::optional<std::string> uneven;
   for (const Layout& layout : layouts_of(scenario)) {

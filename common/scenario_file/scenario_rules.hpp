@@ -14,7 +14,7 @@ namespace plumb {
 struct ScheduleBounds {
   int pipeline = 1;
   int layers = 1;
-  std::vector<std::int64_t> microbatches = {};  // per step, one for each size that the scenario leaves open
+  std::vector<std::int64_t> microbatches = {};  // per step, one for each size left open
   std::int64_t sequences_per_microbatch = 1;    // of the first size, over all data-parallel ranks
   bool open = false;                            // true if other layouts are open: a schedule need not suit this one
 };

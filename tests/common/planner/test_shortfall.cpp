@@ -1,4 +1,3 @@
-// Where nothing fits, the planner says by how much and what takes it, and what it proposes does fit.
 #include "common/planner/shortfall.hpp"
 
 #include <algorithm>
