@@ -15,12 +15,12 @@ struct Remedy {
   Candidate candidate = {};  // the fastest of its own splits that fits
 };
 
-// The first change of each kind that fits, cheap ones first; at most five, and one more that offloads. `scenario`
-// leaves no layout, recompute or offload open.
-[[nodiscard]] std::vector<Remedy> remedies(const Scenario& scenario);
+// The first change of each kind that fits, cheap ones first; at most five, and one more that offloads. `shortfall` is
+// the scenario's candidate that lacks least. A scenario that leaves layouts open keeps them open, so its remedies
+// change nothing in `layout`.
+[[nodiscard]] std::vector<Remedy> remedies(const Scenario& scenario, const Candidate& shortfall);
 
-// "this would fit: microbatch: 2 (1.5 GiB, step +3 %); or …": a hint. `shortfall` is the scenario's candidate that
-// lacks least.
+// "this would fit: microbatch: 2 (1.5 GiB, step +3 %); or …": a hint.
 [[nodiscard]] std::string describe_remedies(const Scenario& scenario, const Candidate& shortfall);
 
 }  // namespace plumb

@@ -95,9 +95,7 @@ void throw_nothing_fits(const PlanningResult& result, const Scenario& scenario) 
   const auto first = std::find_if(result.candidates.begin(), result.candidates.end(),
                                   [](const Candidate& candidate) { return candidate.own; });
   if (first == result.candidates.end() || !first->built) throw_none_can_be_built(result, scenario);
-  throw InputError(scenario.place, "nothing fits in memory: " + first->reason,
-                   leaves_layout_open(scenario) ? "more devices, or more layouts and recompute modes to choose from"
-                                                : describe_remedies(scenario, *first));
+  throw InputError(scenario.place, "nothing fits in memory: " + first->reason, describe_remedies(scenario, *first));
 }
 
 }  // namespace plumb

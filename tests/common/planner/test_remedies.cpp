@@ -25,7 +25,10 @@ std::string text_of(const std::string& layout, const std::string& memory, const 
 // Every remedy, written into the text, is read as the planner had it, and fits.
 std::vector<std::string> checked_remedies(const std::string& text) {
   std::vector<std::string> texts;
-  for (const Remedy& remedy : remedies(read_text(text))) {
+  const Scenario scenario = read_text(text);
+  const Candidate nearest = plan_scenario(scenario, predict_by_path).candidates.front();
+  if (nearest.fits) return {};
+  for (const Remedy& remedy : remedies(scenario, nearest)) {
     CAPTURE(text, remedy.text);
     CHECK_NOTHROW(require_valid(remedy.scenario));
     const Scenario followed = changed_scenario(text, remedy.text);
@@ -68,7 +71,7 @@ TEST_CASE("remedies for groups of data-parallel ranks are valid layouts that fit
       found += checked_remedies(text_of("pipeline: 1, data: {degree: 16, " + group + "}", memory)).size();
     }
   }
-  CHECK(found > 4 * groups.size());
+  CHECK(found > 3 * groups.size());
 }
 
 TEST_CASE("a remedy names the groups that a smaller data degree leaves") {
