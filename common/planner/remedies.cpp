@@ -103,7 +103,9 @@ std::vector<std::string> data_keys(const Layout& before, const Layout& after) {
   if (is.degree != was.degree) keys.push_back(fmt::format("degree: {}", is.degree));
   const bool of_data_alone = after.pipeline == before.pipeline && after.tensor == before.tensor;
   const bool quantizes = has_zero_plus_plus(was) || has_zero_plus_plus(is);
-  const bool other_groups = quantizes && (before != after);  // those of `zero++` follow from the degrees
+  // The groups of `zero++` follow from the degrees, and a second copy among all ranks is read as none.
+  const bool may_name_all = may_quantize(was.sharding) && was.reshard_after_forward && is.degree != was.degree;
+  const bool other_groups = (quantizes && before != after) || may_name_all;
   if (is.sharding == Sharding::hsdp && (is.shard != was.shard || is.replicate != was.replicate)) {
     keys.push_back(fmt::format("sharding: {{kind: hsdp, shard: {}, replicate: {}}}", is.shard, is.replicate));
   } else if (is.sharding != was.sharding || other_groups || of_data_alone) {
@@ -124,10 +126,12 @@ std::vector<std::string> data_keys(const Layout& before, const Layout& after) {
       (may_say_reduce || is.reduces_each_microbatch != usual.data.reduces_each_microbatch)) {
     keys.push_back(std::string("reduce: ") + (is.reduces_each_microbatch ? "each_microbatch" : "last_microbatch"));
   }
-  if (!other_groups || !shares) return keys;
-  const auto group = [](int size) { return size > 0 ? std::to_string(size) : "false"; };
-  keys.push_back("quantized_weights: " + yes_or_no(is.quantized_weights));
+  if (!other_groups || !shares || !may_quantize(is.sharding)) return keys;
+  // No number stands for a group of one: `true` is the ranks of one machine.
+  const auto group = [](int size) { return size > 1 ? std::to_string(size) : yes_or_no(size == 1); };
   keys.push_back("secondary_shard: " + group(is.secondary_shard));
+  if (!quantizes) return keys;
+  keys.push_back("quantized_weights: " + yes_or_no(is.quantized_weights));
   keys.push_back("quantized_gradients: " + group(is.quantized_gradients));
   return keys;
 }

@@ -19,9 +19,9 @@ using namespace plumb::testing;
 
 namespace {
 
-constexpr double bsh = 512.0 * 1024 * 2;      // bytes of a microbatch's hidden states
-constexpr double statistics = 512.0 * 3 * 4;  // of its tokens, in fp32
-constexpr std::int64_t table = 1024 * 1024;   // elements of the head's weights, and of the embedding's
+constexpr double hidden_state_bytes = 512.0 * 1024 * 2;  // bytes of a microbatch's hidden states
+constexpr double statistics = 512.0 * 3 * 4;             // of its tokens, in fp32
+constexpr std::int64_t table = 1024 * 1024;              // elements of the head's weights, and of the embedding's
 
 std::int64_t parameters_of(const Plan& plan, int rank) {
   std::int64_t sum = 0;
@@ -85,15 +85,16 @@ TEST_CASE("vocabulary over the pipeline: received bytes are those of the ring th
     const std::array<double, 4> moved{1 + 1 + 1, 2 + 2 + 1, 2 + 2 + 2, 1 + 1 + 2};
     for (std::size_t rank = 0; rank < 4; ++rank) {
       CAPTURE(barriers, rank);
-      CHECK(static_cast<double>(predicted.ranks[rank].received_bytes.value) == 16 * (moved[rank] * bsh + softmax));
+      CHECK(static_cast<double>(predicted.ranks[rank].received_bytes.value) ==
+            16 * (moved[rank] * hidden_state_bytes + softmax));
       CHECK(predicted.ranks[rank].by_axis.value().pipeline == predicted.ranks[rank].received_bytes);
     }
   }
 }
 
-// Of t ranks, for each microbatch and in parts of bsh, f = (t−1)/t: the head's logits of gathered tokens (sp), its
-// statistics, the gradient of its input, in W (sp) its input again; with one barrier the targets' rows; and what the
-// embedding looks up, in W (sp) its gradient. Rank 1 of the pipeline has neither end of a model that is whole.
+// Of t ranks, for each microbatch and in parts of hidden_state_bytes, f = (t−1)/t: the head's logits of gathered tokens
+// (sp), its statistics, the gradient of its input, in W (sp) its input again; with one barrier the targets' rows; and
+// what the embedding looks up, in W (sp) its gradient. Rank 1 of the pipeline has neither end of a model that is whole.
 TEST_CASE("vocabulary over the pipeline: beside tensor ranks each has its part of the tables, and their moves") {
   for (const int tensor : {2, 4}) {
     for (const bool sp : {false, true}) {
@@ -112,10 +113,11 @@ TEST_CASE("vocabulary over the pipeline: beside tensor ranks each has its part o
           CAPTURE(tensor, sp, barriers, tied);
           CHECK(parameters_of(plan, 1) == parameters_of(whole, 1) + (tied ? 1 : 2) * table / (4 * tensor));
           const double f = 1 - 1.0 / tensor;
-          const double own = sp ? bsh / tensor : bsh;
+          const double own = sp ? hidden_state_bytes / tensor : hidden_state_bytes;
           const double times = sp ? 1 : 2;  // of a gather or a reduce-scatter, or of an all-reduce
-          const double of_head = times * f * bsh * (1 + (barriers == 1 ? 1 : 0)) + (sp ? 2 * f * bsh : 0);
-          const double of_embedding = times * f * bsh + (sp ? f * bsh : 0);
+          const double of_head =
+              times * f * hidden_state_bytes * (1 + (barriers == 1 ? 1 : 0)) + (sp ? 2 * f * hidden_state_bytes : 0);
+          const double of_embedding = times * f * hidden_state_bytes + (sp ? f * hidden_state_bytes : 0);
           const Timeline predicted = predict_by_path(plan);
           const AxisTraffic with = predicted.ranks[1].by_axis.value();
           const AxisTraffic without = predict_by_path(whole).ranks[1].by_axis.value();
