@@ -1,20 +1,24 @@
 #!/usr/bin/env python3
 """Draws docs/demo.svg: the demo's training step as predicted, and below it as measured.
 
-  tests/demo/picture.py                  runs the README's commands, then draws
+  tests/demo/picture.py                  runs the README's commands, draws, and quotes their output in the pages
   tests/demo/picture.py --draw-only      draws the timelines that are in build/demo
 
-Prints what each command prints, so that the README can quote the run that the picture shows.
+The README and the tutorial quote the run that the picture shows. Run this on an idle machine.
 """
 
 import argparse
 import json
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import demo
 
 OUT = Path("build/demo")
 PICTURE = Path("docs/demo.svg")
+PAGES = (Path("README.md"), Path("docs/tutorials/predict-run-diff.md"))
 LETTERS = {"F": "F", "B": "B", "I": "I", "W": "W", "R": "R", "STEP": "step"}
 NAMES = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient", "R": "recompute",
          "step": "optimizer"}
@@ -73,25 +77,80 @@ def picture(predicted, measured):
                       f'<rect width="100%" height="100%" style="fill: var(--paper)"/>', *lines, "</svg>"]) + "\n"
 
 
+def answer(*words):
+    """Runs a command and shows its output, which is returned."""
+    command = [str(demo.BIN / words[0]), *map(str, words[1:])]
+    print(f"\n$ {' '.join(command)}", flush=True)
+    ended = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+    print(ended.stdout, end="", flush=True)
+    if ended.returncode != 0:
+        sys.exit(f"picture: '{words[0]} {words[1]}' ended with exit status {ended.returncode}")
+    return ended.stdout
+
+
 def run():
-    """The README's commands, from calibration to diff."""
+    """The README's commands, from calibration to diff: their output by subcommand."""
     OUT.mkdir(parents=True, exist_ok=True)
     profile, plan, after = OUT / "profile.yaml", OUT / "dynamic.json", OUT / "profile-after.yaml"
     predicted, measured = OUT / "predicted.json", OUT / "measured.json"
-    demo.show("plumb-exec", "calibrate", demo.SCENARIO, "-o", profile)
-    demo.show("plumb", "plan", demo.SCENARIO, "--profile", profile, "-o", plan)
-    demo.show("plumb", "simulate", plan, "-o", predicted)
-    demo.show("plumb-exec", "run", plan, "--check", "-o", measured)
-    demo.show("plumb-exec", "calibrate", demo.SCENARIO, "-o", after)
-    demo.show("plumb", "diff", predicted, measured, "--profile-before", profile, "--profile-after", after)
+    answers = {"calibrate": answer("plumb-exec", "calibrate", demo.SCENARIO, "-o", profile),
+               "plan": answer("plumb", "plan", demo.SCENARIO, "--profile", profile, "-o", plan),
+               "simulate": answer("plumb", "simulate", plan, "-o", predicted),
+               "run": answer("plumb-exec", "run", plan, "--check", "-o", measured)}
+    answer("plumb-exec", "calibrate", demo.SCENARIO, "-o", after)
+    return answers | {"diff": answer("plumb", "diff", predicted, measured, "--profile-before", profile,
+                                     "--profile-after", after)}
+
+
+def key_of(line):
+    """The words by which a line of one run is found in the output of another."""
+    words = line.split() or [""]
+    if words[0] == "rank" or words[0].isdigit():
+        return " ".join(words[:2])
+    return {"slower": "faster"}.get(words[0], words[0]) if words[0][:1].isalnum() else words[0][:1]
+
+
+def cut(line):
+    """A line of a diff without its last columns, and a cause without its explanation."""
+    cells = re.findall(r"\S+(?: \S+)*", line)[:3]
+    if len(cells) == 3 and (cells[2].endswith("%") or cells[0] == "cause"):
+        return f"  {re.sub(r' [(].*[)]$', '', cells[0]):26} {cells[1]:>12} {cells[2]:>12}"
+    return line
+
+
+def excerpt(output, quoted):
+    """The lines of an output that begin with the same words as those quoted before."""
+    wanted = {key_of(line) for line in quoted} - {""}
+    if "cause" in wanted:
+        wanted |= {"faster", "everything", "sends", "order"}
+    lines = [line for line in output.splitlines() if key_of(line) in wanted and "+0 s " not in line]
+    return list(dict.fromkeys((cut(line) if "sum" in wanted else line).rstrip() for line in lines))
+
+
+def quote(page, answers):
+    """Puts the answers in place of the output that a page quotes of the same commands."""
+    lines, out, at = page.read_text().splitlines(), [], 0
+    while at < len(lines):
+        out.append(lines[at])
+        command = re.match(r"\$ plumb(?:-exec)? (\w+) .*(?:build/demo/|demo\.yaml)", lines[at])
+        at += 1
+        if command is None or command[1] not in answers:
+            continue
+        quoted = []
+        while at < len(lines) and not lines[at].startswith(("$ ", "```")):
+            quoted.append(lines[at])
+            at += 1
+        out += excerpt(answers[command[1]], quoted) if quoted else []
+    page.write_text("\n".join(out) + "\n")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--draw-only", action="store_true", help="draw the timelines that are in build/demo")
-    if not parser.parse_args().draw_only:
-        run()
+    answers = {} if parser.parse_args().draw_only else run()
     PICTURE.write_text(picture(median_step(OUT / "predicted.json"), median_step(OUT / "measured.json")))
+    for page in PAGES:
+        quote(page, answers)
     print(f"\n{PICTURE}")
 
 
