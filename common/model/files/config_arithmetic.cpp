@@ -52,7 +52,7 @@ std::optional<RopeScaling> read_scaling(const std::optional<YamlValue>& scaling)
   read.low_frequency = scaling->require("low_freq_factor").number(least_number, most_factor);
   const YamlValue high = scaling->require("high_freq_factor");
   read.high_frequency = high.number(least_number, most_factor);
-  if (*read.high_frequency <= *read.low_frequency) high.fail(high.path() + ": must be above low_freq_factor");
+  if (*read.high_frequency < *read.low_frequency) high.fail(high.path() + ": must be at least low_freq_factor");
   read.original_positions = scaling->require("original_max_position_embeddings").integer(1, limits::positions);
   return read;
 }

@@ -1,4 +1,4 @@
-// What a config.json says of its model's arithmetic, beside shapes. Only config_*.cpp include it.
+// Arithmetic of a config.json's model, beside its shapes. Only config_*.cpp include it.
 #pragma once
 
 #include "common/model/files/config_family.hpp"
@@ -7,12 +7,12 @@
 
 namespace plumb {
 
-// Numbers that are the usual ones, and those that the file does not have, are none.
+// Leaves out the usual numbers, and those that the file does not have.
 [[nodiscard]] Arithmetic read_arithmetic(ConfigFields& fields, const ModelFamily& family);
 
-// Throws InputError where the file asks for something that is not computed although its shapes are known (YaRN, scores
-// that are scaled by the layer), or leaves out a number of which transformers' default is another than plumb's: such a
-// model can be planned, but weights that were trained for it mean something else here.
+// Throws InputError if the file asks for arithmetic that a run does not compute (YaRN, scores scaled by the layer), or
+// leaves out a number whose default differs between transformers and plumb. Such a model can be planned, but weights
+// that were trained for it mean something else here.
 void require_computed_as_written(ConfigFields& fields, const ModelFamily& family);
 
 }  // namespace plumb

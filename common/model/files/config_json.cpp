@@ -3,6 +3,7 @@
 #include "common/base/document/json.hpp"
 #include "common/base/files.hpp"
 #include "common/model/files/config_arithmetic.hpp"
+#include "common/model/files/config_lacks.hpp"
 #include "common/model/files/config_layers.hpp"
 #include "common/model/model_limits.hpp"
 
@@ -18,8 +19,11 @@ Vision read_vision(ConfigFields& fields) {
   }
   const auto labels = fields.find({"id2label"});
   const auto count = fields.optional_integer({"num_labels"}, 1, limits::vocabulary);
-  if (!count && !labels) fields.fail("the field 'num_labels' or 'id2label' is missing");
-  vision.classes = count ? *count : static_cast<std::int64_t>(labels->keys().size());
+  // transformers leaves two labels, its default, out of the files that it saves.
+  constexpr std::int64_t usual_labels = 2;
+  const bool saved = fields.find({"transformers_version"}).has_value();
+  if (!count && !labels && !saved) fields.fail("the field 'num_labels' or 'id2label' is missing");
+  vision.classes = count ? *count : labels ? static_cast<std::int64_t>(labels->keys().size()) : usual_labels;
   return vision;
 }
 
@@ -37,48 +41,125 @@ std::vector<Layer> read_layers(ConfigFields& fields, const ModelFamily& family, 
   return layers;
 }
 
-}  // namespace
+// Modules of multi-token prediction that the file states.
+std::int64_t read_mtp(ConfigFields& fields) {
+  const Names names = {"num_nextn_predict_layers", "mtp_num_hidden_layers"};
+  const std::int64_t modules = fields.optional_integer(names, 0, limits::mtp_modules).value_or(0);
+  for (const char* list : {"mtp_layers_block_type", "mtp_hybrid_override_pattern"}) {
+    if (fields.find({list}) && modules > 0) {
+      fields.lack(lacks::mtp_layers, "num_nextn_predict_layers", "num_nextn_predict_layers: 0 is the model without it");
+    }
+  }
+  return modules;
+}
 
-Model read_config_json(const YamlValue& file) {
-  const std::optional<YamlValue> text = file.find("text_config");
-  ConfigFields outer(file);
-  ConfigFields fields(text ? *text : file);
-  const ModelFamily family = read_family(fields);
+Positions read_positions(ConfigFields& fields, const ModelFamily& family) {
+  const std::optional<YamlValue> type = fields.find({"position_embedding_type"});
+  const bool rotated = family.positions == Positions::none && type && type->text() == "rope";
+  return rotated ? Positions::rope : family.positions;
+}
+
+// As in transformers the flag beside `text_config` wins.
+bool read_tied(ConfigFields& fields, const ModelFamily& family, const YamlValue& file) {
+  const bool inner = fields.flag({"tie_word_embeddings"}, family.tied);
+  return ConfigFields(file).flag({"tie_word_embeddings"}, inner);
+}
+
+Model read_fields_of(ConfigFields& fields, const ModelFamily& family, const YamlValue& file) {
   Model model;
   model.hidden = fields.integer({"hidden_size", "n_embd", "d_model"}, limits::hidden);
   model.layers = read_layers(fields, family, model.hidden);
   model.final_norm = family.norm;
-  model.positions = family.positions;
+  model.positions = read_positions(fields, family);
   model.arithmetic = read_arithmetic(fields, family);
-  const Names position_names = {"n_positions", "max_position_embeddings"};
+  const Names position_names = {"n_positions", "max_position_embeddings", "model_max_length"};
   model.max_positions = fields.optional_integer(position_names, 1, limits::positions).value_or(0);
-  model.mtp_modules =
-      fields.optional_integer({"num_nextn_predict_layers"}, 0, limits::mtp_modules).value_or(family.mtp_modules);
-  const bool tied = outer.flag({"tie_word_embeddings"}, family.tied);
-  const bool inner_tied = fields.flag({"tie_word_embeddings"}, tied);
+  model.mtp_modules = read_mtp(fields);
+  const bool tied = read_tied(fields, family, file);
   if (family.vision) {
     model.vision = read_vision(fields);
     model.max_positions = tokens(*model.vision);
     model.head_bias = true;
   } else {
     model.vocabulary = fields.integer({"vocab_size"}, limits::vocabulary);
-    model.tied_embeddings = inner_tied;
+    model.tied_embeddings = tied;
     model.head_bias = family.name == "gptj";
     if (family.positions == Positions::learned) model.max_positions = fields.integer(position_names, limits::positions);
   }
-  for (const char* name : {"is_encoder_decoder", "add_cross_attention", "use_bidirectional_attention"}) {
-    fields.refuse_if_set(name, "only decoders are described");
+  for (const char* name : {"is_encoder_decoder", "add_cross_attention"}) {
+    fields.refuse_if_set(name, "an encoder: only decoders are described");
   }
-  fields.check_all_read();
+  // Gemma's "vision" is about images alone.
+  const std::optional<YamlValue> both_ways = fields.find({"use_bidirectional_attention"});
+  if (both_ways && both_ways->text() != "false" && both_ways->text() != "vision") {
+    fields.lack("attention that sees both ways", "use_bidirectional_attention");
+  }
+  return model;
+}
+
+std::string text_of(const YamlValue& file, const char* key) {
+  const std::optional<YamlValue> value = file.find(key);
+  return value && value->is_scalar() && !value->is_null() ? value->text() : "";
+}
+
+// Blocks beside the language model's: vision, audio and their projectors.
+Names other_parts(const YamlValue& file) {
+  Names parts;
+  for (const std::string& key : file.keys()) {
+    const bool other = key.starts_with("vision") || key.starts_with("audio") || key.starts_with("img_") ||
+                       key.starts_with("image_") || key.starts_with("speech");
+    if (other && key.ends_with("_config") && file.find(key)->is_map()) parts.push_back(key);
+  }
+  return parts;
+}
+
+struct TextPart {
+  ConfigFields fields;
+  ModelFamily family;
+  bool beside_others = false;  // the file describes more than the language model
+};
+
+TextPart text_part(const YamlValue& file) {
+  const std::optional<YamlValue> text = file.find("text_config");
+  ConfigFields fields(text ? *text : file);
+  ModelFamily family = read_family(fields, text ? text_of(file, "model_type") : "");
+  const Names parts = other_parts(file);
+  if (!text && family.text_beside_vision) (void)fields.find(parts);
+  const bool beside = text.has_value() || (family.text_beside_vision && !parts.empty());
+  return {.fields = std::move(fields), .family = std::move(family), .beside_others = beside};
+}
+
+}  // namespace
+
+Model read_config_json(const YamlValue& file) {
+  TextPart part = text_part(file);
+  find_lacks(part.fields);
+  for (const std::string& feature : part.family.lacks) part.fields.lack(feature);
+  Model model;
+  try {
+    model = read_fields_of(part.fields, part.family, file);
+  } catch (const InputError& error) {
+    if (!part.fields.has_lacks()) throw;
+    // The fields of a refused family need not be those of any other.
+    if (part.family.lacks.empty()) part.fields.lack(error.problem());
+  }
+  if (!part.family.lacks.empty()) part.fields.check_lacks(part.family.name);
+  part.fields.check(part.family.name);
   require_possible(model, file.place());
   return model;
 }
 
 std::vector<std::string> config_remarks(const YamlValue& file) {
-  const std::optional<YamlValue> text = file.find("text_config");
-  ConfigFields fields(text ? *text : file);
-  const ModelFamily family = read_family(fields);
+  TextPart part = text_part(file);
+  ConfigFields& fields = part.fields;
   std::vector<std::string> remarks;
+  if (part.beside_others) {
+    const Names parts = other_parts(file);
+    std::string names;
+    for (const std::string& name : parts) names += (names.empty() ? "" : ", ") + name;
+    remarks.push_back("text only: " + (names.empty() ? "the parts beside text_config" : names) +
+                      (parts.size() == 1 ? " is" : " are") + " left out, with parameters and time");
+  }
   std::string capping;
   for (const char* name : {"attn_logit_softcapping", "final_logit_softcapping"}) {
     if (fields.find({name})) capping += (capping.empty() ? "" : ", ") + std::string(name);
@@ -86,19 +167,55 @@ std::vector<std::string> config_remarks(const YamlValue& file) {
   if (!capping.empty()) {
     remarks.push_back(capping + ": left out, since softcapping has no parameters; its time is not counted");
   }
-  if (family.mtp_modules > 0 && !fields.find({"num_nextn_predict_layers"})) {
-    const bool one = family.mtp_modules == 1;
-    remarks.push_back((one ? "one module" : std::to_string(family.mtp_modules) + " modules") +
-                      " of multi-token prediction " + (one ? "is" : "are") + " assumed, as the released weights of " +
-                      family.name + " have; num_nextn_predict_layers: 0 in its config.json is without");
+  const auto chunk = part.family.chunked ? fields.find({"attention_chunk_size"}) : std::nullopt;
+  if (chunk) {
+    remarks.push_back("chunks of " + chunk->text() + " tokens count as a sliding window of that size, which costs " +
+                      "more in longer sequences");
+  }
+  if (part.family.released_mtp && !fields.find({"num_nextn_predict_layers"})) {
+    remarks.push_back(
+        "multi-token prediction is left out, since num_nextn_predict_layers is missing; "
+        "num_nextn_predict_layers: 1 is the module of the released weights");
   }
   return remarks;
 }
 
+bool is_text_part(const Model& model) {
+  if (!model.hugging_face) return false;
+  return text_part(YamlValue::parse(model.hugging_face->text, "config.json")).beside_others;
+}
+
 namespace {
 
-// None for what YAML takes and JSON does not: it is handed to nobody. A multimodal file has the outer type, whose names
-// are other ones than those of the language model inside.
+bool is_same_but_name(const FamilyRow& one, const FamilyRow& other) {
+  return one.strict == other.strict && one.read_as == other.read_as && one.left_out == other.left_out &&
+         one.runs == other.runs && one.lacks == other.lacks;
+}
+
+}  // namespace
+
+std::vector<FamilyRow> config_family_rows() {
+  std::vector<FamilyRow> rows;
+  for (const ModelFamily& family : config_families()) {
+    const FamilyRow row{.model_types = {family.name},
+                        .strict = family.strict,
+                        .read_as = family.words.read_as,
+                        .left_out = family.words.left_out,
+                        .runs = family.words.runs,
+                        .lacks = family.lacks};
+    if (!rows.empty() && is_same_but_name(rows.back(), row)) {
+      rows.back().model_types.push_back(family.name);
+    } else {
+      rows.push_back(row);
+    }
+  }
+  return rows;
+}
+
+namespace {
+
+// Returns nothing for text that YAML takes and JSON does not. A multimodal file has the outer type, since its tensors
+// have other names than those of the language model inside.
 std::optional<HuggingFaceConfig> as_handed_on(const std::string& text) {
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return std::nullopt;
@@ -109,9 +226,8 @@ std::optional<HuggingFaceConfig> as_handed_on(const std::string& text) {
 }  // namespace
 
 void require_computed(const HuggingFaceConfig& config, const std::string& where) {
-  ConfigFields fields(YamlValue::parse(config.text, where));
-  const ModelFamily family = read_family(fields);
-  require_computed_as_written(fields, family);
+  TextPart part = text_part(YamlValue::parse(config.text, where));
+  require_computed_as_written(part.fields, part.family);
 }
 
 Model read_config_json(const std::filesystem::path& path) {

@@ -1,5 +1,4 @@
-// Reads a model from a Hugging Face config.json, by field; a field that may change shapes and is not understood is an
-// error.
+// Reader of Hugging Face config.json files; a field that may change shapes and is not understood is an error.
 #pragma once
 
 #include <filesystem>
@@ -11,18 +10,32 @@
 
 namespace plumb {
 
-// Looks inside `text_config` if there is one: the language model of a multimodal file. Throws InputError with file,
-// line and column.
+// Reads the language model of a multimodal file, `text_config`. Throws InputError with file, line and column.
 [[nodiscard]] Model read_config_json(const std::filesystem::path& path);
 [[nodiscard]] Model read_config_json(const YamlValue& file);
 
-// What such a file has that the model lacks and that takes time, and what the model has though the file does not say
-// it: a sentence each, of a file that was read.
+// Returns one sentence for each part that is left out although it takes time or parameters.
 [[nodiscard]] std::vector<std::string> config_remarks(const YamlValue& file);
 
-// Throws InputError where it asks for something that is planned and yet not computed (positions by YaRN, softcapping,
-// quantised weights, …), or leaves out a number of which transformers' default is another than plumb's: a model that
-// was trained with it would be another one here. `where` is what errors name.
+// Tells whether the model is the language model of a multimodal file.
+[[nodiscard]] bool is_text_part(const Model& model);
+
+// Row of the reference page's table of families.
+struct FamilyRow {
+  std::vector<std::string> model_types = {};
+  bool strict = false;  // head size and KV heads must be in the file
+  std::string read_as = {};
+  std::string left_out = {};
+  std::string runs = {};                // on LibTorch: "yes", or a condition
+  std::vector<std::string> lacks = {};  // features that plumb cannot state; empty if the family is read
+};
+
+// All families, those that are read first.
+[[nodiscard]] std::vector<FamilyRow> config_family_rows();
+
+// Throws InputError if trained weights would mean something else here: the file asks for arithmetic that a run does not
+// compute (YaRN, softcapping, quantised weights), or leaves out a number whose default differs between transformers and
+// plumb. Errors name `where`.
 void require_computed(const HuggingFaceConfig& config, const std::string& where);
 
 }  // namespace plumb

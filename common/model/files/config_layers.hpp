@@ -1,4 +1,4 @@
-// Which mixer and which MLP each layer of a config.json has, and their shapes. Only config_*.cpp include it.
+// Mixer and MLP of each layer of a config.json, with their shapes. Only config_*.cpp include it.
 #pragma once
 
 #include <vector>
@@ -9,7 +9,7 @@
 
 namespace plumb {
 
-// One layer of a list such as `layer_types`, and where it stands.
+// One entry of a list such as `layer_types`.
 enum class LayerWord : std::uint8_t { full, sliding, linear, mamba1, mamba2, mlp, moe };
 
 // A per-layer list wins over the number of layers; lists of different lengths are an error.

@@ -1,15 +1,16 @@
+#include "common/model/files/config_lacks.hpp"
 #include "common/model/files/config_layers.hpp"
 #include "common/model/model_limits.hpp"
 
 namespace plumb {
 namespace {
 
-// Of a file of one family; heads are read once, whichever mixers need them.
+// Reads the mixers of one file.
 class MixerReader {
  public:
   MixerReader(ConfigFields& fields, const ModelFamily& family, std::int64_t hidden)
       : fields_(fields), family_(family), hidden_(hidden) {
-    // Also in files whose mixers do not use them.
+    // Files have these fields even if no mixer uses them.
     (void)fields_.find(head_names);
     (void)fields_.find(kv_head_names);
     (void)fields_.find(head_dim_names);
@@ -47,8 +48,9 @@ class MixerReader {
   }
 
   std::int64_t head_dim() {
-    if (family_.strict) return fields_.integer(head_dim_names, limits::head_dim);
     const auto value = fields_.optional_integer(head_dim_names, 1, limits::head_dim);
+    if (!value && leaves_out_head_dim()) return hidden_ / heads();
+    if (family_.strict && !fields_.is_null(head_dim_names)) return fields_.integer(head_dim_names, limits::head_dim);
     if (!value && hidden_ % heads() != 0) {
       fields_.fail("the hidden size " + std::to_string(hidden_) + " is no multiple of " + std::to_string(heads()) +
                    " heads, and 'head_dim' is missing");
@@ -56,10 +58,20 @@ class MixerReader {
     return value.value_or(hidden_ / heads());
   }
 
+  // transformers 5 saves no head size for a class that rounds the hidden size over the heads down.
+  bool leaves_out_head_dim() {
+    const std::optional<YamlValue> version = fields_.find({"transformers_version"});
+    return family_.derived_head_dim && version && version->text().starts_with("5.");
+  }
+
   void set_biases(SoftmaxAttention& attention) {
     switch (family_.bias) {
       case BiasRule::by_field:
         attention.qkv_bias = attention.out_bias = fields_.flag({"attention_bias"}, family_.bias_default);
+        break;
+      case BiasRule::qkv_by_field:
+        attention.qkv_bias = fields_.flag({"attention_bias"}, family_.bias_default);
+        attention.out_bias = fields_.flag({"attention_out_bias"}, false);
         break;
       case BiasRule::qkv_only:
         attention.qkv_bias = fields_.flag({"qkv_bias", "attention_bias"}, true);
@@ -73,7 +85,16 @@ class MixerReader {
     }
   }
 
-  // GPT-J's `rotary_dim`; null: the whole head.
+  bool has_qk_norm() {
+    const Names names = {"use_qk_norm"};
+    if (family_.qk_norm_by_field) return fields_.flag(names, false);
+    if (family_.weightless_qk_norm) (void)fields_.find(names);
+    const std::optional<YamlValue> value = family_.qk_norm ? fields_.find(names) : std::nullopt;
+    if (value && !value->boolean()) fields_.lack("attention of the family without its norms", "use_qk_norm");
+    return family_.qk_norm;
+  }
+
+  // GPT-J's `rotary_dim`; the whole head if it is null.
   void set_rotary(SoftmaxAttention& attention) {
     const Names names = {"rotary_dim"};
     const auto dim = fields_.optional_integer(names, 2, attention.head_dim);
@@ -89,10 +110,16 @@ class MixerReader {
           ->fail(std::to_string(attention.heads) + " heads are no multiple of " + std::to_string(attention.kv_heads) +
                  " KV heads");
     }
-    if (sliding) attention.window = fields_.integer({"sliding_window"}, limits::positions);
+    if (sliding) {
+      attention.window =
+          fields_.integer({family_.chunked ? "attention_chunk_size" : "sliding_window"}, limits::positions);
+    }
     attention.causal = !family_.vision;
-    attention.qk_norm = family_.qk_norm;
+    attention.qk_norm = has_qk_norm();
     attention.output_gate = family_.output_gate;
+    if (fields_.flag({"attn_output_gate", "attention_output_gate"}, family_.output_gate) != family_.output_gate) {
+      fields_.lack("an output gate of attention other than the family's", "attn_output_gate");
+    }
     attention.sinks = family_.sinks;
     set_biases(attention);
     if (family_.rotates_pairs) set_rotary(attention);
@@ -100,7 +127,7 @@ class MixerReader {
   }
 
   Mixer latent() {
-    fields_.refuse_if_set("attention_bias", "biases of latent attention are not described");
+    fields_.refuse_if_set("attention_bias", "biases of latent attention");
     return LatentAttention{.heads = heads(),
                            .q_lora_rank = fields_.optional_integer({"q_lora_rank"}, 1, limits::hidden),
                            .kv_lora_rank = fields_.integer({"kv_lora_rank"}, limits::hidden),
@@ -110,12 +137,17 @@ class MixerReader {
   }
 
   Mixer linear() {
-    if (family_.lightning) {
+    if (family_.recurrence == Recurrence::lightning) {
       Lightning result = {.heads = heads(), .head_dim = head_dim()};
       result.block = fields_.optional_integer({"block_size", "block"}, 1, limits::chunk).value_or(result.block);
       return result;
     }
     if (const auto config = fields_.find({"linear_attn_config"})) return channel_gated_delta(*config);
+    if (fields_.find({"linear_num_heads"})) {
+      return ChannelGatedDelta{.heads = fields_.integer({"linear_num_heads"}, limits::heads),
+                               .head_dim = fields_.integer({"linear_head_dim"}, limits::head_dim),
+                               .conv_kernel = fields_.integer({"linear_conv_kernel_dim"}, limits::kernel)};
+    }
     GatedDelta delta = {.key_heads = fields_.integer({"linear_num_key_heads"}, limits::heads),
                         .value_heads = fields_.integer({"linear_num_value_heads"}, limits::heads),
                         .key_dim = fields_.integer({"linear_key_head_dim"}, limits::head_dim),
@@ -128,7 +160,11 @@ class MixerReader {
   }
 
   Mixer channel_gated_delta(const YamlValue& config) {
-    config.check_keys({"full_attn_layers", "kda_layers", "head_dim", "num_heads", "short_conv_kernel_size"});
+    const auto full_rank = config.find("use_full_rank_gate");
+    if (full_rank && full_rank->boolean())
+      fields_.lack(lacks::full_rank_gates, "linear_attn_config.use_full_rank_gate");
+    config.check_keys({"full_attn_layers", "kda_layers", "head_dim", "num_heads", "short_conv_kernel_size",
+                       "use_full_rank_gate", "gate_lower_bound"});
     return ChannelGatedDelta{.heads = config.require("num_heads").integer(1, limits::heads),
                              .head_dim = config.require("head_dim").integer(1, limits::head_dim),
                              .conv_kernel = config.require("short_conv_kernel_size").integer(1, limits::kernel)};
@@ -149,9 +185,9 @@ class MixerReader {
   }
 
   Mixer mamba2() {
-    fields_.refuse_if_set("use_bias", "biases of Mamba-2 projections are not described");
-    fields_.refuse_if_set("mamba_proj_bias", "biases of Mamba-2 projections are not described");
-    (void)fields_.find({"expand", "mamba_expand"});  // the inner width is heads × head size
+    fields_.refuse_if_set("use_bias", "biases of Mamba-2 projections");
+    fields_.refuse_if_set("mamba_proj_bias", "biases of Mamba-2 projections");
+    (void)fields_.find({"expand", "mamba_expand"});  // the inner width is heads times head size
     Mamba2 result;
     result.heads = fields_.integer({"mamba_num_heads", "mamba_n_heads"}, limits::heads);
     result.head_dim = fields_.integer({"mamba_head_dim", "mamba_d_head"}, limits::head_dim);
@@ -183,8 +219,7 @@ std::vector<Mixer> read_mixers(ConfigFields& fields, const ModelFamily& family, 
     if (i == known.size()) known.emplace_back(word, reader.read(word));
     mixers.push_back(known[i].second);
   }
-  // A bias or a window that no layer has.
-  (void)fields.find({"attention_bias"});
+  (void)fields.find({"attention_bias"});  // no layer may have use for it
   return mixers;
 }
 

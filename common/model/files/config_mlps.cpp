@@ -19,8 +19,10 @@ Activation read_activation(ConfigFields& fields, const ModelFamily& family) {
   if (gated && gelu) return Activation::geglu;
   if (!gated && gelu) return word == "gelu" || word == "gelu_python" ? Activation::gelu_erf : Activation::gelu;
   if (!gated && word == "relu2") return Activation::relu2;
-  value->fail(value->path() + ": '" + word + "' is not understood in a file of " + family.name,
-              gated ? "silu or gelu" : "gelu or relu2");
+  fields.lack(
+      std::string("the activation ") + word + (gated ? ", known are silu and gelu" : ", known are gelu and relu2"),
+      value->path());
+  return family.activation;
 }
 
 std::optional<std::int64_t> read_mlp_width(ConfigFields& fields, std::int64_t hidden) {
@@ -46,9 +48,11 @@ IsMoe listed_moe(const YamlValue& types) {
   return [listed](std::int64_t i) { return listed.at(static_cast<std::size_t>(i)); };
 }
 
-// Which layers have experts; all, if nothing says otherwise.
+// Tells which layers have experts: all, unless a field lists them.
 IsMoe read_moe_rule(ConfigFields& fields, const ModelFamily& family, std::int64_t layers) {
   const auto types = fields.find({"mlp_layer_types"});
+  const auto numbers = fields.find({"moe_layers"});
+  const auto interleaved = fields.optional_integer({"interleave_moe_layer_step"}, 1, limits::layers);
   const auto first = fields.optional_integer({"first_k_dense_replace"}, 0, limits::layers);
   const auto frequency = fields.find({"moe_layer_freq"});
   const auto step = fields.optional_integer({"decoder_sparse_step"}, 1, limits::layers);
@@ -64,6 +68,12 @@ IsMoe read_moe_rule(ConfigFields& fields, const ModelFamily& family, std::int64_
     }
   }
   if (types) return listed_moe(*types);
+  if (numbers && numbers->is_list()) {
+    std::set<std::int64_t> with_experts;
+    for (const YamlValue& item : numbers->items()) with_experts.insert(item.integer(0, layers - 1));
+    return [with_experts](std::int64_t i) { return with_experts.contains(i); };
+  }
+  if (interleaved) return [every = *interleaved](std::int64_t i) { return (i + 1) % every == 0; };
   if (family.dense_first && !first) (void)fields.require({"first_k_dense_replace"});
   if (first || frequency) {
     const IsMoe often = frequency ? by_frequency(*frequency) : IsMoe([](std::int64_t) { return true; });
@@ -81,7 +91,7 @@ IsMoe read_moe_rule(ConfigFields& fields, const ModelFamily& family, std::int64_
   return [](std::int64_t) { return true; };
 }
 
-// Families that have shared experts must say how wide or how many; 0 is none.
+// Returns the width of all shared experts together. Families that have some must state a width or a number; 0 is none.
 std::int64_t read_shared_width(ConfigFields& fields, const ModelFamily& family, std::int64_t expert_width) {
   const auto width = fields.optional_integer(
       {"shared_expert_intermediate_size", "moe_shared_expert_intermediate_size", "shared_intermediate_size"}, 0,
@@ -89,7 +99,7 @@ std::int64_t read_shared_width(ConfigFields& fields, const ModelFamily& family, 
   const Names count_names = {"n_shared_experts", "num_shared_experts"};
   const auto count = fields.optional_integer(count_names, 0, limits::shared_experts);
   if (!width && !count && (family.dense_first || family.shared_gate)) (void)fields.require(count_names);
-  return width.value_or(count.value_or(0) * expert_width);
+  return width.value_or(count.value_or(family.shared_always ? 1 : 0) * expert_width);
 }
 
 std::optional<MoeMlp> read_moe(ConfigFields& fields, const ModelFamily& family, Activation activation,
@@ -102,9 +112,8 @@ std::optional<MoeMlp> read_moe(ConfigFields& fields, const ModelFamily& family, 
   if (!experts && (chosen || own)) {
     (void)fields.require({"num_experts", "num_local_experts", "n_routed_experts"});
   }
-  // Jamba counts one expert where it means a dense MLP.
+  // Jamba writes one expert for a dense MLP.
   if (experts.value_or(0) == 0 || (experts == 1 && family.inner_norms)) {
-    (void)read_shared_width(fields, ModelFamily{}, 1);
     return std::nullopt;
   }
   if (!chosen || *chosen < 1 || *chosen > *experts) {
@@ -119,6 +128,15 @@ std::optional<MoeMlp> read_moe(ConfigFields& fields, const ModelFamily& family, 
   return moe;
 }
 
+// Llama 4 has a width of its own for dense layers; Granite 4 without experts has its shared MLP alone.
+std::optional<std::int64_t> read_dense_width(ConfigFields& fields, const std::optional<std::int64_t>& width,
+                                             bool experts) {
+  const auto own = fields.optional_integer({"intermediate_size_mlp"}, 1, limits::width);
+  const auto shared = experts ? std::nullopt : fields.optional_integer({"shared_intermediate_size"}, 0, limits::width);
+  if (own) return own;
+  return shared.value_or(0) > 0 ? shared : width;
+}
+
 bool read_mlp_bias(ConfigFields& fields, const ModelFamily& family) {
   const bool always = family.bias == BiasRule::all || family.bias == BiasRule::none_but_mlp;
   return always || fields.flag({"mlp_bias"}, false);
@@ -131,11 +149,12 @@ std::vector<Mlp> read_mlps(ConfigFields& fields, const ModelFamily& family, std:
   const Activation activation = read_activation(fields, family);
   const std::optional<std::int64_t> width = read_mlp_width(fields, hidden);
   const std::optional<MoeMlp> moe = read_moe(fields, family, activation, width);
+  const std::optional<std::int64_t> dense_width = read_dense_width(fields, width, moe.has_value());
   const IsMoe is_moe = read_moe_rule(fields, moe ? family : ModelFamily{}, static_cast<std::int64_t>(words.size()));
   const bool bias = read_mlp_bias(fields, family);
   const auto dense = [&]() -> Mlp {
-    if (!width) (void)fields.require({"intermediate_size", "n_inner", "ffn_hidden_size"});
-    return DenseMlp{.width = *width, .activation = activation, .bias = bias};
+    if (!dense_width) (void)fields.require({"intermediate_size", "n_inner", "ffn_hidden_size"});
+    return DenseMlp{.width = *dense_width, .activation = activation, .bias = bias};
   };
   std::vector<Mlp> mlps;
   for (std::size_t i = 0; i < words.size(); ++i) {

@@ -8,21 +8,40 @@ namespace {
 
 using Words = std::vector<LayerWord>;
 
+// Layers that a file calls linear attention, or mamba.
+LayerWord recurrent_word(const ModelFamily& family) {
+  switch (family.recurrence) {
+    case Recurrence::mamba:
+      return LayerWord::mamba1;
+    case Recurrence::mamba2:
+      return LayerWord::mamba2;
+    case Recurrence::gated_delta:
+    case Recurrence::lightning:
+      break;
+  }
+  return LayerWord::linear;
+}
+
+bool is_mamba(const ModelFamily& family) {
+  return family.recurrence == Recurrence::mamba || family.recurrence == Recurrence::mamba2;
+}
+
 // `layer_types`
-LayerWord attention_word(const YamlValue& value) {
+LayerWord attention_word(const YamlValue& value, const ModelFamily& family) {
   const std::string word = value.text();
   if (word == "full_attention" || word == "attention") return LayerWord::full;
   if (word == "sliding_attention") return LayerWord::sliding;
-  if (word == "linear_attention") return LayerWord::linear;
+  if (word == "linear_attention" || (word == "mamba" && is_mamba(family))) return recurrent_word(family);
+  if (word == "chunked_attention" && family.chunked) return LayerWord::sliding;
   value.fail(value.path() + ": the layer type '" + word + "' is not understood",
              did_you_mean(word, {"full_attention", "sliding_attention", "linear_attention"}));
 }
 
-// `layers_block_type`: Jamba's are Mamba-1 and have an MLP each, the others' are Mamba-2 and the layer's only part.
+// `layers_block_type`: Jamba's layers have a mixer and an MLP each, Nemotron-H's one of the two.
 LayerWord block_word(const YamlValue& value, const ModelFamily& family) {
   const std::string word = value.text();
-  if (word == "attention") return LayerWord::full;
-  if (word == "mamba") return family.one_mixer_per_layer ? LayerWord::mamba2 : LayerWord::mamba1;
+  if (word == "attention" || word == "full_attention") return LayerWord::full;
+  if ((word == "mamba" || word == "linear_attention") && is_mamba(family)) return recurrent_word(family);
   if (family.one_mixer_per_layer && word == "mlp") return LayerWord::mlp;
   if (family.one_mixer_per_layer && word == "moe") return LayerWord::moe;
   value.fail(value.path() + ": the layer type '" + word + "' is not understood",
@@ -76,7 +95,7 @@ std::optional<Words> listed_words(ConfigFields& fields, const ModelFamily& famil
   const auto kinds = fields.find({"attn_type_list"});
   const auto blocks = fields.find({"layers_block_type"});
   const auto pattern = fields.find({"hybrid_override_pattern"});
-  if (types) return list_of(*types, attention_word);
+  if (types) return list_of(*types, [&](const YamlValue& item) { return attention_word(item, family); });
   if (kinds) {
     return list_of(*kinds,
                    [](const YamlValue& item) { return item.integer(0, 1) == 1 ? LayerWord::full : LayerWord::linear; });
@@ -88,7 +107,7 @@ std::optional<Words> listed_words(ConfigFields& fields, const ModelFamily& famil
   return words;
 }
 
-// Layer i (from 0) by a rule of its number.
+// `is_first` takes the layer's number, from 0.
 template <class IsFirst>
 Words words_by_rule(std::int64_t layers, LayerWord first, LayerWord second, IsFirst is_first) {
   Words words;
@@ -96,21 +115,36 @@ Words words_by_rule(std::int64_t layers, LayerWord first, LayerWord second, IsFi
   return words;
 }
 
-// Qwen's windows begin at layer `max_window_layers`; without any rule a window is that of all layers.
+// Llama 4: layers without rotary positions are full, the others see a chunk.
+std::optional<Words> chunked_words(ConfigFields& fields, const ModelFamily& family, std::int64_t layers) {
+  if (!family.chunked) return std::nullopt;
+  const auto every = fields.optional_integer({"no_rope_layer_interval"}, 1, limits::layers);
+  const auto rotated = fields.find({"no_rope_layers"});
+  const bool has_chunks = fields.find({"attention_chunk_size"}).has_value();
+  if (!has_chunks) return words_by_rule(layers, LayerWord::full, LayerWord::full, [](std::int64_t) { return true; });
+  if (rotated && !rotated->items().empty()) {
+    return list_of(
+        *rotated, [](const YamlValue& item) { return item.integer(0, 1) == 0 ? LayerWord::full : LayerWord::sliding; });
+  }
+  return words_by_rule(layers, LayerWord::full, LayerWord::sliding,
+                       [&](std::int64_t i) { return (i + 1) % every.value_or(family.full_every) == 0; });
+}
+
+// Qwen's windows begin at layer `max_window_layers`; without any rule all layers have the window.
 Words windowed_words(ConfigFields& fields, const ModelFamily& family, std::int64_t layers) {
   const auto pattern = fields.find({"sliding_window_pattern", "_sliding_window_pattern"});
   const auto from = fields.optional_integer({"max_window_layers"}, 0, limits::layers);
   const bool has_window = fields.find({"sliding_window"}).has_value();
   const bool used = fields.flag({"use_sliding_window"}, !family.window_needs_switch) && has_window;
   if (family.layer_list && !pattern) {
-    fields.fail("which layers are which is missing", "'layer_types' or the family's own list or pattern says it");
+    fields.fail("the list of layer kinds is missing", "give 'layer_types', or the family's own list or pattern");
   }
   if (pattern && !has_window) (void)fields.require({"sliding_window"});
   if (!used) {
     Words full(static_cast<std::size_t>(layers), LayerWord::full);
     return full;
   }
-  const std::int64_t period = pattern ? pattern->integer(1, limits::layers) : family.window_pattern;
+  const std::int64_t period = pattern ? pattern->integer(1, limits::layers) : family.full_every;
   if (period > 0) {
     return words_by_rule(layers, LayerWord::sliding, LayerWord::full,
                          [&](std::int64_t i) { return (i + 1) % period != 0; });
@@ -122,8 +156,9 @@ Words windowed_words(ConfigFields& fields, const ModelFamily& family, std::int64
   return words_by_rule(layers, LayerWord::sliding, LayerWord::full, [&](std::int64_t i) { return i >= first; });
 }
 
-// Where something else decides which layers are which, the fields of windows are only marked as read.
-void overrule_windows(ConfigFields& fields) {
+// Marks the fields of windows and chunks as read where a list decides the kinds of layers.
+void overrule_windows(ConfigFields& fields, const ModelFamily& family) {
+  if (family.chunked) (void)fields.find({"attention_chunk_size"});
   for (const char* name : {"sliding_window_pattern", "_sliding_window_pattern", "max_window_layers",
                            "use_sliding_window", "sliding_window"}) {
     (void)fields.find({name});
@@ -140,7 +175,7 @@ std::vector<LayerWord> read_layer_words(ConfigFields& fields, const ModelFamily&
   const auto interval = fields.optional_integer({"full_attention_interval"}, 1, limits::layers);
   const auto period = fields.optional_integer({"attn_layer_period"}, 1, limits::layers);
   const auto offset = fields.optional_integer({"attn_layer_offset"}, 0, limits::layers);
-  if (listed || linear || interval || period) overrule_windows(fields);
+  if (listed || linear || interval || period) overrule_windows(fields, family);
   if (listed) return *listed;
   const std::int64_t count = fields.integer(count_names, limits::layers);
   if (linear) return words_by_number(*linear, count);
@@ -152,9 +187,10 @@ std::vector<LayerWord> read_layer_words(ConfigFields& fields, const ModelFamily&
     if (!offset || *offset >= *period) {
       fields.fail("'attn_layer_offset' must be there, and less than 'attn_layer_period'");
     }
-    return words_by_rule(count, LayerWord::full, LayerWord::mamba1,
+    return words_by_rule(count, LayerWord::full, recurrent_word(family),
                          [&](std::int64_t i) { return i % *period == *offset; });
   }
+  if (const std::optional<Words> chunked = chunked_words(fields, family, count)) return *chunked;
   return windowed_words(fields, family, count);
 }
 

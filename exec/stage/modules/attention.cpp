@@ -25,7 +25,7 @@ at::Tensor frequencies(const Arithmetic& arithmetic, std::int64_t size) {
   const double high = *scaling.high_frequency;
   // 0 where the wave is longer than original_positions / low, 1 where it is shorter than original_positions / high.
   const at::Tensor turns = usual * (static_cast<double>(*scaling.original_positions) / (2 * M_PI));
-  const at::Tensor share = ((turns - low) / (high - low)).clamp(0, 1);
+  const at::Tensor share = high > low ? ((turns - low) / (high - low)).clamp(0, 1) : (turns > low).to(at::kDouble);
   return slow * (1 - share) + usual * share;
 }
 

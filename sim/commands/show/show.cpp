@@ -17,6 +17,7 @@
 #include "common/base/program.hpp"
 #include "common/base/text.hpp"
 #include "common/layout/sharding.hpp"
+#include "common/model/files/config_json.hpp"
 #include "common/model/files/read_model.hpp"
 #include "common/model/lora.hpp"
 #include "common/model/operations.hpp"
@@ -144,6 +145,7 @@ Json to_json(const Shown& shown) {
               {"final_norm_parameters", shown.counts.final_norm},
               {"sequence", shown.sequence},
               {"remarks", shown.remarks},
+              {"text_only", is_text_part(shown.model)},
               {"head_forward_flops", shown.head.forward.value},
               {"layers", layers}};
   if (shown.scenario) add_noise(result, shown.scenario->profile);

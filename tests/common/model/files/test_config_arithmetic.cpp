@@ -81,8 +81,11 @@ TEST_CASE("rotary positions in the words of transformers 4 and 5") {
   json gap = bands;
   gap.erase("low_freq_factor");
   CHECK_THAT(reading_error(with(small_llama, {{"rope_scaling", gap}})), ContainsSubstring("low_freq_factor"));
-  CHECK_THAT(reading_error(with(small_llama, {{"rope_scaling", with(bands, {{"high_freq_factor", 1.0}})}})),
-             ContainsSubstring("must be above low_freq_factor"));
+  CHECK_THAT(reading_error(with(small_llama, {{"rope_scaling", with(bands, {{"high_freq_factor", 0.5}})}})),
+             ContainsSubstring("must be at least low_freq_factor"));
+  // Llama 4 Scout: one limit between both bands.
+  CHECK(arithmetic(with(small_llama, {{"rope_scaling", with(bands, {{"high_freq_factor", 1.0}})}}))
+            .rope_scaling->high_frequency == 1.0);
   CHECK_THAT(reading_error(with(small_llama, {{"rms_norm_eps", -1}})), ContainsSubstring("rms_norm_eps"));
   CHECK_THAT(reading_error(with(small_llama, {{"rope_theta", 0}})), ContainsSubstring("rope_theta"));
 }

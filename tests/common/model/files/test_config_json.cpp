@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 #include <random>
+#include <set>
 
 #include "common/base/files.hpp"
 #include "common/model/parameters.hpp"
@@ -74,13 +75,48 @@ TEST_CASE("fields that change no shape are accepted, null counts as absent") {
 }
 
 TEST_CASE("a field that may change shapes and is not understood is an error with its name and line") {
-  CHECK_THAT(error_of(with(llama, "interleave_moe_layer_step", 2)),
-             ContainsSubstring("config.json:4:") && ContainsSubstring("'interleave_moe_layer_step' is not understood"));
+  CHECK_THAT(error_of(with(llama, "inner_layers", 2)),
+             ContainsSubstring("config.json:4:") && ContainsSubstring("'inner_layers' is not understood"));
   CHECK_THAT(error_of(with(llama, "attention_bais", true)), ContainsSubstring("did you mean 'attention_bias'?"));
   CHECK_THAT(error_of(with(config_of("gpt2"), "add_cross_attention", true)), ContainsSubstring("only decoders"));
 }
 
-TEST_CASE("assumed and omitted fields of a configuration are remarked") {
+TEST_CASE("all fields that are not understood are named at once") {
+  CHECK_THAT(error_of(with(with(llama, "inner_layers", 2), "outer_layers", 3)),
+             ContainsSubstring("the fields 'inner_layers', 'outer_layers' are not understood"));
+}
+
+TEST_CASE("each field that changes nothing at one value is refused at another") {
+  for (const char* field : {"qkv_bias", "use_qk_norm", "use_bias", "attn_output_gate", "attention_out_bias"}) {
+    INFO(field);
+    CHECK(read(with(llama, field, false)) == read(llama));
+    CHECK_THAT(error_of(with(llama, field, true)), ContainsSubstring(field));
+  }
+  const json qwen3 = config_of("qwen3-30b-a3b");
+  CHECK(read(with(qwen3, "use_qk_norm", true)) == read(qwen3));
+  CHECK_THAT(error_of(with(qwen3, "use_qk_norm", false)), ContainsSubstring("'use_qk_norm'"));
+}
+
+TEST_CASE("a refusal names everything that plumb lacks, in one message") {
+  json deepseek = config_of("deepseek-v3");
+  deepseek.update(json{{"index_n_heads", 64}, {"index_topk", 2048}, {"moe_latent_size", 512}, {"hidden_act", "situ"}});
+  CHECK_THAT(error_of(deepseek),
+             ContainsSubstring("sparse attention with an indexer ('index_n_heads', 'index_topk')") &&
+                 ContainsSubstring("experts of a latent width ('moe_latent_size')") &&
+                 ContainsSubstring("the activation situ"));
+  CHECK_THAT(error_of(with(deepseek, "inner_layers", 2)),
+             ContainsSubstring("moe_latent_size") && ContainsSubstring("not understood: 'inner_layers'"));
+  // The family is known, and refused; a later field adds to it.
+  CHECK_THAT(error_of(with(with(llama, "model_type", "gemma4_text"), "attention_k_eq_v", true)),
+             ContainsSubstring("full and sliding attention with different heads") &&
+                 ContainsSubstring("values that are the keys ('attention_k_eq_v')"));
+  // The family is not known.
+  CHECK_THAT(error_of(with(with(llama, "model_type", "nextgen"), "hc_mult", 4)),
+             ContainsSubstring("'nextgen' is not known, and plumb lacks: hyper-connections"));
+  CHECK(read(with(config_of("deepseek-v3"), "moe_latent_size", nullptr)) == read(config_of("deepseek-v3")));
+}
+
+TEST_CASE("remarks name each part of a config that is left out") {
   const auto remarks = [](const json& config) {
     return config_remarks(YamlValue::parse(config.dump(1), "config.json"));
   };
@@ -89,20 +125,27 @@ TEST_CASE("assumed and omitted fields of a configuration are remarked") {
   REQUIRE(remarks(capped).size() == 1);
   CHECK_THAT(remarks(capped)[0], ContainsSubstring("attn_logit_softcapping, final_logit_softcapping: left out"));
   CHECK(remarks(with(llama, "final_logit_softcapping", nullptr)).empty());
-  CHECK(remarks(json{{"text_config", capped}}) == remarks(capped));
+  const std::vector<std::string> inside = remarks(json{{"text_config", capped}, {"vision_config", {{"depth", 2}}}});
+  REQUIRE(inside.size() == 2);
+  CHECK_THAT(inside[0], ContainsSubstring("text only: vision_config is left out"));
+  CHECK(inside[1] == remarks(capped)[0]);
   const json qwen = without(config_of("qwen3-next-80b-a3b"), "num_nextn_predict_layers");
   REQUIRE(remarks(qwen).size() == 1);
-  CHECK_THAT(remarks(qwen)[0], ContainsSubstring("one module of multi-token prediction is assumed") &&
-                                   ContainsSubstring("num_nextn_predict_layers: 0"));
-  CHECK(read(qwen).mtp_modules == 1);
-  const json said = with(qwen, "num_nextn_predict_layers", 0);
-  CHECK(remarks(said).empty());
-  CHECK(read(said).mtp_modules == 0);
+  CHECK_THAT(remarks(qwen)[0], ContainsSubstring("multi-token prediction is left out") &&
+                                   ContainsSubstring("num_nextn_predict_layers: 1"));
+  CHECK(read(qwen).mtp_modules == 0);
+  const json stated = with(qwen, "num_nextn_predict_layers", 1);
+  CHECK(remarks(stated).empty());
+  CHECK(read(stated).mtp_modules == 1);
+  const std::vector<std::string> chunks = remarks(config_of("small-llama4"));
+  REQUIRE(chunks.size() == 1);
+  CHECK_THAT(chunks[0], ContainsSubstring("chunks of 256 tokens count as a sliding window"));
 }
 
 TEST_CASE("a family that is not known is refused by its name") {
   CHECK_THAT(error_of(with(llama, "model_type", "lama")), ContainsSubstring("did you mean 'llama'?"));
-  CHECK_THAT(error_of(with(llama, "model_type", "olmo2")), ContainsSubstring("'olmo2' is not known"));
+  CHECK_THAT(error_of(with(llama, "model_type", "olmo2")), ContainsSubstring("over all heads"));
+  CHECK_THAT(error_of(with(llama, "model_type", "xyz")), ContainsSubstring("'xyz' is not known"));
   CHECK(read(without(llama, "model_type")) == read(llama));
   CHECK_THAT(error_of(without(config_of("gpt2"), "model_type")), ContainsSubstring("'model_type' is missing"));
   CHECK_THAT(error_of(without(config_of("qwen3-next-80b-a3b"), "model_type")),
@@ -189,9 +232,98 @@ TEST_CASE("the language model inside a multimodal file") {
                       {"mm_tokens_per_image", 256}};
   CHECK(read(outer) == read(gemma));
   CHECK(read(json{{"text_config", without(gemma, "tie_word_embeddings")}}).tied_embeddings);
+  CHECK_FALSE(read(json{{"text_config", gemma}, {"tie_word_embeddings", false}}).tied_embeddings);
 }
 
-TEST_CASE("which layers have experts") {
+TEST_CASE("a file with vision beside the text has the text's model, and says so") {
+  const Model model = read(config_of("small-qwen3-vl-moe"));
+  CHECK(kinds(model) == "full/moe full/moe full/moe full/moe");
+  json flat = with(llama, "model_type", "qwen2_vl");
+  flat["vision_config"] = {{"depth", 2}};
+  const std::vector<std::string> remarks = config_remarks(YamlValue::parse(flat.dump(1), "config.json"));
+  REQUIRE(remarks.size() == 1);
+  CHECK_THAT(remarks[0], ContainsSubstring("text only: vision_config"));
+  const std::string folder = std::string(PLUMB_SOURCE_DIR) + "/tests/data/models/";
+  CHECK(is_text_part(read_config_json(std::filesystem::path(folder + "small-qwen3-vl-moe.config.json"))));
+  CHECK_FALSE(is_text_part(read_config_json(std::filesystem::path(folder + "small-llama4.config.json"))));
+  // The type of the file counts where the block inside has none.
+  json inner = config_of("qwen3-30b-a3b");
+  const json outer = {{"model_type", "qwen3_vl_moe"}, {"text_config", without(inner, "model_type")}};
+  CHECK(read(outer) == read(inner));
+}
+
+TEST_CASE("transformers 4 and 5 name the same layers") {
+  json kimi = config_of("small-kimi-linear");
+  json before = kimi;
+  for (const char* name :
+       {"layer_types", "mlp_layer_types", "linear_num_heads", "linear_head_dim", "linear_conv_kernel_dim"}) {
+    before.erase(name);
+  }
+  before["linear_attn_config"] = {{"full_attn_layers", {4}},
+                                  {"kda_layers", {1, 2, 3}},
+                                  {"head_dim", 16},
+                                  {"num_heads", 4},
+                                  {"short_conv_kernel_size", 4}};
+  before["first_k_dense_replace"] = 1;
+  CHECK(read(before) == read(kimi));
+
+  const json nemotron = config_of("small-nemotron-3");
+  CHECK(read(with(without(nemotron, "layers_block_type"), "hybrid_override_pattern", "ME*-")) == read(nemotron));
+  CHECK(read(with(nemotron, "layers_block_type", {"mamba", "moe", "attention", "mlp"})) == read(nemotron));
+  CHECK_THAT(error_of(with(nemotron, "num_nextn_predict_layers", 1)),
+             ContainsSubstring("multi-token prediction by other layers"));
+  CHECK_THAT(error_of(with(nemotron, "moe_latent_size", 16)), ContainsSubstring("experts of a latent width"));
+
+  const json granite = config_of("small-granite-4-h");
+  CHECK(read(with(granite, "layer_types",
+                  {"linear_attention", "linear_attention", "full_attention", "linear_attention"})) == read(granite));
+  CHECK(read(granite).positions == Positions::none);
+  CHECK(read(with(granite, "position_embedding_type", "rope")).positions == Positions::rope);
+}
+
+TEST_CASE("Llama 4: layers without rotary positions are full, every step-th has experts") {
+  const json llama4 = config_of("small-llama4");
+  CHECK(kinds(read(llama4)) == "sliding/dense sliding/moe sliding/dense full/moe");
+  CHECK(kinds(read(without(llama4, "no_rope_layers"))) == "sliding/dense sliding/moe sliding/dense full/moe");
+  CHECK(kinds(read(with(llama4, "attention_chunk_size", nullptr))) == "full/dense full/moe full/dense full/moe");
+  CHECK(kinds(read(with(llama4, "moe_layers", {0}))) == "sliding/moe sliding/dense sliding/dense full/dense");
+  const json listed =
+      with(llama4, "layer_types", {"chunked_attention", "full_attention", "full_attention", "chunked_attention"});
+  CHECK(kinds(read(listed)) == "sliding/dense full/moe full/dense sliding/moe");
+  CHECK(std::get<SoftmaxAttention>(read(llama4).layers[0].mixer).window == 256);
+}
+
+TEST_CASE("a head size that is null is the hidden size over the heads") {
+  const json qwen3 = config_of("qwen3-30b-a3b");
+  CHECK(std::get<SoftmaxAttention>(read(with(qwen3, "head_dim", nullptr)).layers[0].mixer).head_dim == 2048 / 32);
+  CHECK_THAT(error_of(without(qwen3, "head_dim")), ContainsSubstring("is missing"));
+  const json saved = with(without(qwen3, "head_dim"), "transformers_version", "5.24.0");
+  CHECK(std::get<SoftmaxAttention>(read(saved).layers[0].mixer).head_dim == 2048 / 32);
+  const json image = without(config_of("vit-b-16"), "num_labels");
+  CHECK_THAT(error_of(image), ContainsSubstring("'num_labels' or 'id2label' is missing"));
+  CHECK(read(with(image, "transformers_version", "5.24.0")).vision->classes == 2);
+}
+
+TEST_CASE("rows of the reference page: each family once, refused ones with all that they lack") {
+  const std::vector<FamilyRow> rows = config_family_rows();
+  std::set<std::string> names;
+  bool refused = false;
+  for (const FamilyRow& row : rows) {
+    for (const std::string& name : row.model_types) {
+      INFO(name);
+      CHECK(names.insert(name).second);
+      CHECK(row.lacks.empty() == !row.read_as.empty());
+      CHECK(row.lacks.empty() == !row.runs.empty());
+    }
+    CHECK((row.lacks.empty() ? !refused : true));
+    refused = refused || !row.lacks.empty();
+  }
+  CHECK(refused);
+  CHECK(names.contains("qwen3_vl_moe"));
+  CHECK(names.contains("deepseek_v32"));
+}
+
+TEST_CASE("lists and rules name the layers with experts") {
   json moe = with(with(with(llama, "num_local_experts", 8), "num_experts_per_tok", 2), "moe_intermediate_size", 32);
   moe["num_hidden_layers"] = 6;
   const auto pattern = [&](const json& config) {
@@ -211,12 +343,12 @@ TEST_CASE("which layers have experts") {
   CHECK_THAT(error_of(with(moe, "moe_layer_freq", "([0]*1+[1]*5)")), ContainsSubstring("moe_layer_freq"));
 }
 
-TEST_CASE("which layers have which mixer") {
+TEST_CASE("lists and rules name the mixer of each layer") {
   const json gemma = without(config_of("gemma-3-12b"), "sliding_window_pattern");
   json three = with(gemma, "num_hidden_layers", 3);
   CHECK(kinds(read(with(three, "sliding_window_pattern", 2))) == "sliding/dense full/dense sliding/dense");
   CHECK(kinds(read(with(three, "layer_types", {"full_attention", "sliding_attention"}))) == "full/dense sliding/dense");
-  CHECK_THAT(error_of(three), ContainsSubstring("which layers are which is missing"));
+  CHECK_THAT(error_of(three), ContainsSubstring("the list of layer kinds is missing"));
   CHECK_THAT(error_of(with(three, "layer_types", {"chunked_attention"})),
              ContainsSubstring("'chunked_attention' is not understood"));
 
@@ -277,7 +409,8 @@ TEST_CASE("Nemotron-H: one mixer per layer, one norm") {
   // facts of the family: h(2di + 2GN + H) + di·h, convolution (di + 2GN)(kc + 1), 3H, norm di, and the layer's norm.
   CHECK(count_parameters(model).layers[0] == 48 * (2 * 48 + 2 * 2 * 16 + 6) + 48 * 48 + (48 + 64) * 5 + 18 + 48 + 48);
   CHECK_THAT(error_of(with(nemotron, "hybrid_override_pattern", "MX")), ContainsSubstring("'X' is no layer"));
-  CHECK_THAT(error_of(with(nemotron, "use_bias", true)), ContainsSubstring("'use_bias' is set"));
+  CHECK_THAT(error_of(with(nemotron, "use_bias", true)),
+             ContainsSubstring("biases of Mamba-2 projections ('use_bias')"));
 }
 
 TEST_CASE("Kimi Linear: layers are numbered from 1") {
