@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "common/model/chunk_length.hpp"
 #include "common/model/operation_list.hpp"
 
 namespace plumb {
@@ -9,18 +10,19 @@ namespace {
 // A sequence shorter than a chunk is one chunk.
 double chunk_length(const OperationList& list, std::int64_t chunk) { return std::min(real(chunk), list.sequence()); }
 
-// What autograd saves of the same chunked form made of matmuls, a triangular solve and elementwise operations, in fp32,
-// tensor by tensor as in exec/stage/primitives/delta_rule.cpp; the input and the output of the convolution, the gates,
-// z and y are counted with theirs. A batched matmul saves a copy of an operand whose heads stand behind its tokens.
-// States are carried over all chunks, but the first of a sequence begins with none, and behind the last one there is
-// none. Each chunk keeps the state that it hands on, also to the next slice.
+// Tensors that autograd saves of the chunked form in exec/stage/primitives/delta_rule.cpp, in fp32. Convolution, gates,
+// z and y count with their own operations. A batched matmul saves a copy of an operand whose heads follow its tokens.
+// The first chunk of a sequence has no carried state, and the last one passes none on. Every other chunk saves the state
+// that it passes on, also to the next slice.
 void keep_composed(OperationList& list, const GatedDelta& delta) {
   const double element = list.element();
   const double heads = real(delta.value_heads);
   const double keys = heads * real(delta.key_dim);
   const double values = heads * real(delta.value_dim);
-  const double chunk = chunk_length(list, delta.chunk);
-  const double all_but_one = 1 - 1 / std::ceil(list.sequence() / chunk);
+  const double chunk = real(chunk_length(delta, list.tokens()));
+  const double chunks = std::ceil(list.sequence() / chunk);
+  const double all_but_one = 1 - 1 / chunks;
+  const double padded = chunks * chunk / list.sequence();  // the last chunk is as long as the others
   const double taken = list.context().before > 0 ? 1 : all_but_one;
   const double carried = list.context().after > 0 ? 1 : all_but_one;
   const auto keep = [&](const char* name, double bytes) {
@@ -34,22 +36,21 @@ void keep_composed(OperationList& list, const GatedDelta& delta) {
   for (const char* name : {"linear.query_in", "linear.key_in"}) keep(name, widens || repeats ? fp32_bytes * keys : 0);
   for (const char* name : {"linear.query", "linear.query.copy", "linear.key", "linear.key.copy_of_solve",
                            "linear.key.copy_of_scores", "linear.scaled_key", "linear.scaled_key.copy"}) {
-    keep(name, fp32_bytes * keys);
+    keep(name, fp32_bytes * keys * padded);
   }
-  keep("linear.grown_query", fp32_bytes * keys * taken);
-  keep("linear.fading_key", fp32_bytes * keys * carried);
+  keep("linear.grown_query", fp32_bytes * keys * padded * taken);
+  keep("linear.fading_key", fp32_bytes * keys * padded * carried);
   for (const char* name :
        {"linear.within", "linear.coupling", "linear.coupling.faded", "linear.scores", "linear.scores.faded"}) {
-    keep(name, fp32_bytes * heads * chunk);
+    keep(name, fp32_bytes * heads * chunk * padded);
   }
-  keep("linear.solved", fp32_bytes * (keys + values));
-  keep("linear.added", fp32_bytes * values * taken);
-  keep("linear.states", fp32_bytes * keys * real(delta.value_dim) / chunk * carried);
+  keep("linear.solved", fp32_bytes * (keys + values) * padded);
+  keep("linear.added", fp32_bytes * values * padded * taken);
+  keep("linear.states", fp32_bytes * keys * real(delta.value_dim) / chunk * padded * carried);
   keep("linear.factors", (5 * fp32_bytes + element) * heads);  // norms of query and key, gates, decays
 }
 
-// Of a slice the convolution begins with the last inputs of the one before, which exec/stage/modules/gated_delta.cpp
-// puts in front of its own.
+// In a slice the convolution begins with the last inputs of the slice before (exec/stage/modules/gated_delta.cpp).
 void keep_inputs_before(Operation& conv, const OperationList& list, std::int64_t kernel) {
   const double all = 1 + real(std::min(kernel - 1, list.context().before)) / list.sequence();
   for (double* bytes : {&conv.kept_bytes, &conv.kept_for_weight_bytes, &conv.kept_as_input_bytes}) *bytes *= all;
@@ -66,7 +67,9 @@ void add_recurrence(OperationList& list, const GatedDelta& delta) {
   const double keys = real(delta.key_heads * delta.key_dim);
   const double heads = real(delta.value_heads);
   const double values = heads * real(delta.value_dim);
-  const double chunk = chunk_length(list, delta.chunk);
+  // Kernels have chunks of one length.
+  const double chunk =
+      list.context().composed ? real(chunk_length(delta, list.tokens())) : chunk_length(list, delta.chunk);
   const double key_dim = real(delta.key_dim);
   const double value_dim = real(delta.value_dim);
   const double products = chunk * (2 * key_dim + value_dim) + 3 * key_dim * value_dim;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "common/model/chunk_length.hpp"
 #include "exec/stage/modules/module.hpp"
 #include "exec/stage/primitives/delta_rule.hpp"
 #include "exec/stage/primitives/functions.hpp"
@@ -16,12 +17,6 @@ namespace {
 constexpr double l2_epsilon = 1e-6;
 
 at::Tensor l2_normalised(const at::Tensor& x) { return x * (x.square().sum(-1, true) + l2_epsilon).rsqrt(); }
-
-// A chunk that is not full costs as much as a full one, once in every slice: so a slice has equal ones.
-std::int64_t chunk_of_slice(std::int64_t tokens, std::int64_t largest) {
-  const std::int64_t chunks = (tokens + largest - 1) / largest;
-  return (tokens + chunks - 1) / chunks;
-}
 
 }  // namespace
 
@@ -73,8 +68,7 @@ Module make_gated_delta(const ModuleContext& context, const GatedDelta& delta) {
         .log_decay = log_decay(decay(x, pass), a_log, dt_bias, pass.queue).transpose(1, 2),
     };
     const bool whole = pass.slice.count == 1;
-    const DeltaChoice choice = {.chunk = whole ? delta.chunk : chunk_of_slice(x.size(1), delta.chunk),
-                                .type = x.scalar_type()};
+    const DeltaChoice choice = {.chunk = chunk_length(delta, x.size(1)), .type = x.scalar_type()};
     const at::Tensor y =
         primitives_for(x).delta_rule(input, choice, whole ? nullptr : &state).transpose(1, 2).to(x.scalar_type());
     if (pass.carried != nullptr) {

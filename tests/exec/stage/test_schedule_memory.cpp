@@ -67,7 +67,6 @@ PeaksOfRanks peaks(const Scenario& scenario, const std::string& schedule) {
   return found;
 }
 
-// Chunks of the delta rule no longer than a slice: longer ones shrink to it, which is not predicted.
 Scenario made_scenario() {
   Model model = test::hybrid();
   for (Layer& layer : model.layers) {
