@@ -77,6 +77,12 @@ struct Software {
   return software.scattered_messages && tensor.degree > 1 && !tensor.sequence_parallel && !is_grid(tensor);
 }
 
+// Returns true if HSDP's copies are reduced while the backward runs; gradients that actions reduce need a prefetch.
+[[nodiscard]] inline bool overlaps_copies(const Software& software, const Layout& layout) {
+  const bool overlaps = software.copies_overlap && software.data_overlap;
+  return overlaps && (!reduces_in_actions(layout) || layout.data.prefetch > 0);
+}
+
 // The files that plumb ships, by name.
 [[nodiscard]] const std::vector<std::string>& software_names();
 

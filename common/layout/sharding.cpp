@@ -70,15 +70,6 @@ void require_consistent_sharding(const Layout& layout) {
   if (data.shard == 1 && data.degree > 1) fail("hsdp of shard 1 has a copy on each rank: sharding none");
 }
 
-InputError cannot_be_planned(Sharding sharding, const std::string& with, const std::string& hint) {
-  return {"layout", "sharding " + name_of(sharding) + " cannot be planned yet with " + with, hint};
-}
-
-InputError cannot_be_planned_by_stage(Sharding sharding) {
-  return cannot_be_planned(sharding, "stages of different data degrees",
-                           "data: {degree: …} without by_stage, or sharding: none");
-}
-
 std::optional<Layout> settled_sharding(Layout layout, const ShardingAsked& asked) {
   DataLayout& data = layout.data;
   if (data.sharding == Sharding::hsdp) {

@@ -36,11 +36,6 @@ inline constexpr int most_gathered = 1000;
 // of one size, which divides the data degree.
 void require_consistent_sharding(const Layout& layout);
 
-// How planning refuses a rule: "layout: sharding zero1 cannot be planned yet with WITH"; and with data degrees by
-// stage.
-[[nodiscard]] InputError cannot_be_planned(Sharding sharding, const std::string& with, const std::string& hint);
-[[nodiscard]] InputError cannot_be_planned_by_stage(Sharding sharding);
-
 // In the place of a size of ZeRO++'s groups: the data-parallel ranks of one machine.
 inline constexpr int of_one_machine = -1;
 

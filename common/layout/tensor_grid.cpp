@@ -3,6 +3,9 @@
 #include <variant>
 
 #include "common/base/error.hpp"
+#include "common/capability/capability.hpp"
+#include "common/layout/layout_features.hpp"
+#include "common/model/model_features.hpp"
 
 namespace plumb {
 namespace {
@@ -49,27 +52,15 @@ class GridDivisor {
                          ", another degree, or kind: 1d");
   }
 
-  [[noreturn]] void refuse(const std::string& what, const std::string& instead) const {
-    throw InputError("layout", what + " cannot be planned in a " + grid_text(tensor_) + " yet",
-                     instead + ", or kind: 1d");
-  }
-
-  void operator()(std::monostate) const {}
+  template <class Kind>
+  void operator()(const Kind&) const {}  // that the table of capabilities refuses, or without a shape
   void operator()(const SoftmaxAttention& attention) const {
     require(attention.heads, "heads");
     require(attention.kv_heads, "kv_heads");
   }
-  void operator()(const LatentAttention&) const { refuse("latent attention", softmax); }
-  void operator()(const GatedDelta&) const { refuse("the gated delta rule (linear)", softmax); }
-  void operator()(const ChannelGatedDelta&) const { refuse("the channel-wise gated delta rule", softmax); }
-  void operator()(const Lightning&) const { refuse("lightning attention", softmax); }
-  void operator()(const Mamba&) const { refuse("Mamba", softmax); }
-  void operator()(const Mamba2&) const { refuse("Mamba-2", softmax); }
   void operator()(const DenseMlp& mlp) const { require(mlp.width, "columns of an MLP (ffn)"); }
-  void operator()(const MoeMlp&) const { refuse("a mixture of experts", "dense MLPs"); }
 
  private:
-  static constexpr const char* softmax = "softmax attention (full or sliding)";
   const TensorLayout& tensor_;
   TensorGrid grid_;
 };
@@ -108,26 +99,18 @@ void require_grid(const Layout& layout) {
   if (!is_grid(tensor)) return;
   if (tensor.depth < 1) throw InputError("layout", "the depth of a 2.5d tensor layout must be at least 1");
   (void)tensor_grid(tensor);
-  if (tensor.sequence_parallel) {
-    throw InputError("layout",
-                     "a " + grid_text(tensor) + " divides hidden states already: sequence parallelism is of kind 1d",
-                     "sequence_parallel: false");
-  }
-  if (has_stage_data(layout)) {
-    throw InputError("layout",
-                     "stages with different data degrees cannot be planned with a " + grid_text(tensor) + " yet",
-                     "kind: 1d, or one data degree");
-  }
+  UsedFeatures used{.set = FeatureSet().set(index_of(feature_of(tensor.kind)))};
+  used.set.set(index_of(Feature::sequence_parallel), tensor.sequence_parallel);
+  used.set.set(index_of(Feature::data_by_stage), has_stage_data(layout));
+  require_none(refusals(used, Purpose::plan));
 }
 
 void require_divided_by_grid(const Model& model, const TensorLayout& tensor) {
-  const GridDivisor divisor(tensor);
-  if (model.vision) divisor.refuse("a model of images", "a model of text");
-  if (model.mtp_modules > 0) divisor.refuse("multi-token prediction", "a model without it");
-  if (model.tied_embeddings) {
-    // Its two placements differ: as the embedding's the vocabulary is divided by the row, as the head's by the column.
-    divisor.refuse("a tied embedding's table", "tied_embeddings: false");
+  const UsedFeatures used{.set = features_of(model) | FeatureSet().set(index_of(feature_of(tensor.kind)))};
+  for (const Refusal& refusal : refusals(used, Purpose::plan)) {
+    throw InputError("layout", refusal.problem, refusal.hint);
   }
+  const GridDivisor divisor(tensor);
   divisor.require(model.hidden, "hidden channels");
   divisor.require(model.vocabulary, "tokens of the vocabulary");
   for (const Layer& layer : model.layers) {
@@ -147,6 +130,13 @@ std::optional<std::string> undivided_microbatch(const TensorLayout& tensor, std:
   if (microbatch % multiple == 0) return std::nullopt;
   return with_degree(tensor) + " divides the sequences of a microbatch among " + std::to_string(multiple) +
          " ranks, which do not divide " + std::to_string(microbatch);
+}
+
+void require_grid_microbatch(const TensorLayout& tensor, std::int64_t microbatch) {
+  const auto undivided = undivided_microbatch(tensor, microbatch);
+  if (!undivided) return;
+  throw InputError("training", *undivided,
+                   "microbatch: " + std::to_string(sequences_multiple(tensor)) + ", or a multiple of it");
 }
 
 }  // namespace plumb

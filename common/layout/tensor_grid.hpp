@@ -62,13 +62,15 @@ inline constexpr std::array all_tensor_kinds = {TensorKind::one_d, TensorKind::t
 void require_grid(const Layout& layout);
 
 // Throws InputError (where = "layout") that names the first shape of the model that the grid does not divide (hidden,
-// heads, kv_heads, columns of an MLP, the vocabulary), or what of the model is not planned in such a layout: anything
-// but softmax attention, dense MLPs, norms, embedding and head, each with a table of its own.
+// heads, kv_heads, columns of an MLP, the vocabulary), or a feature of the model that cannot be planned in such a
+// layout.
 void require_divided_by_grid(const Model& model, const TensorLayout& tensor);
 
 // Of how many sequences a microbatch must be a multiple: the axes of a grid divide the batch, too.
 [[nodiscard]] std::int64_t sequences_multiple(const TensorLayout& tensor);
-// Why a microbatch on each data-parallel rank cannot be divided so; none: it can.
+// Problem of a microbatch on each data-parallel rank that cannot be divided so; nullopt if it can.
 [[nodiscard]] std::optional<std::string> undivided_microbatch(const TensorLayout& tensor, std::int64_t microbatch);
+// Throws InputError (where = "training") for such a microbatch.
+void require_grid_microbatch(const TensorLayout& tensor, std::int64_t microbatch);
 
 }  // namespace plumb

@@ -300,44 +300,8 @@ bool reduces_beside_backward(const Plan& plan, int stage) {
 }
 
 bool sums_copies_beside_backward(const Plan& plan, int stage) {
-  const Software& software = plan.software;
-  if (!software.copies_overlap) return false;
-  return reduces_in_actions(plan.layout) ? blocks_ahead(plan.layout, software) > 0
-                                         : reduces_beside_backward(plan, stage);
-}
-
-void require_sharding_possible(const Plan& plan) {
-  if (state_shards(plan.layout) == 1) return;
-  const Sharding sharding = plan.layout.data.sharding;
-  const int prefetch = plan.layout.data.prefetch;
-  if (prefetch > 1 && !plan.software.data_overlap) {
-    throw cannot_be_planned(sharding,
-                            "prefetch " + std::to_string(prefetch) + " on software that moves nothing beside computing",
-                            "software: {like: …, data_overlap: true}, or no prefetch");
-  }
-  const Offload& offload = plan.training.offload;
-  if (gathers_in_units(plan.layout) && (offload.activations || offload.parameters)) {
-    throw cannot_be_planned(sharding, "layers_per_unit and offload of " + describe(offload),
-                            "layers_per_unit: 1, or offload: optimizer");
-  }
-  if (gathers_in_units(plan.layout) && has_zero_plus_plus(plan.layout.data)) {
-    throw cannot_be_planned(sharding, "layers_per_unit and parts of ZeRO++", "layers_per_unit: 1, or sharding: fsdp");
-  }
-  if (prefetch > 1 && offload.activations && offload.parameters) {
-    throw cannot_be_planned(
-        sharding,
-        "prefetch " + std::to_string(prefetch) + " where activations and weights come up over one link to the host",
-        "prefetch: 1, or offload: parameters");
-  }
-  if (has_stage_data(plan.layout)) throw cannot_be_planned_by_stage(sharding);
-  if (replicas(plan.schedule) > 1) {
-    throw cannot_be_planned(sharding, "a schedule that trains two replicas: " + plan.schedule.name,
-                            "schedule: zb-h1, or sharding: none");
-  }
-  if (plan.schedule.update_every > 0) {
-    throw cannot_be_planned(sharding, "a schedule that updates weights within a step: " + plan.schedule.name,
-                            "schedule: 1f1b, or sharding: none");
-  }
+  if (!overlaps_copies(plan.software, plan.layout)) return false;
+  return reduces_in_actions(plan.layout) || reduces_beside_backward(plan, stage);
 }
 
 }  // namespace plumb

@@ -9,9 +9,6 @@
 
 namespace plumb {
 
-// InputError where the layout shares states out and the plan's schedule or data degrees do not allow it yet.
-void require_sharding_possible(const Plan& plan);
-
 // How many units ahead of the one at work actions gather weights beside computing, and reduce gradients as MoveOrder
 // says: 0 where the software does not overlap (`data_overlap`), or the layout gathers nothing ahead.
 [[nodiscard]] int blocks_ahead(const Layout& layout, const Software& software);

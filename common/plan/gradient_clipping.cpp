@@ -2,18 +2,9 @@
 
 #include <algorithm>
 
-#include "common/base/error.hpp"
 #include "common/cost/collective_time.hpp"
 
 namespace plumb {
-
-void require_clipping_possible(const Plan& plan) {
-  if (plan.training.gradient_clipping == 0 || plan.schedule.update_every == 0) return;
-  throw InputError(
-      "training",
-      "gradients are clipped once a step, and schedule " + plan.schedule.name + " updates weights within it",
-      "gradient_clipping: 0, or schedule: 1f1b");
-}
 
 Seconds clipping_time(const Plan& plan) {
   constexpr double norm_bytes = 8;  // the sum of a rank's squares, in fp64

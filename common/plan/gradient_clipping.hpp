@@ -1,12 +1,9 @@
-// Gradients that are scaled by the norm of all (arXiv 1211.5063, algorithm 1): which plans can, and what they wait for.
+// Gradients that are scaled by the norm of all (arXiv 1211.5063, algorithm 1): how long the norm takes.
 #pragma once
 
 #include "common/plan/plan.hpp"
 
 namespace plumb {
-
-// InputError where gradients are clipped and the plan's schedule updates weights within a step.
-void require_clipping_possible(const Plan& plan);
 
 // Until all ranks of the layout know the norm: an all-reduce of one number over them. Every rank's steps wait for it,
 // and so for the last gradient of all ranks: what a zero-bubble schedule's own steps would hide, unless it validates

@@ -11,46 +11,11 @@
 #include "common/layout/sharding.hpp"
 #include "common/plan/counted_stages.hpp"
 #include "common/plan/plan_costs.hpp"
+#include "common/plan/plan_features.hpp"
 #include "common/schedule/action_index.hpp"
 
 namespace plumb {
 namespace {
-
-struct NotPlanned {
-  bool found = false;
-  std::string what;
-  std::string instead;
-};
-
-void require_activations_possible(const Plan& plan) {
-  const Schedule& schedule = plan.schedule;
-  for (const NotPlanned& each :
-       {NotPlanned{recomputes_by_action(plan), "where R makes them anew, of which a stage keeps its input alone",
-                   "software: {recompute_unit: layer}, recompute: none"},
-        NotPlanned{schedule.slices > 1 || !schedule.slice_tokens.empty(),
-                   "with a schedule whose slices hand on some of them: " + schedule.name, "schedule: 1f1b"},
-        NotPlanned{evicts(schedule), "with a schedule that evicts them: " + schedule.name, "schedule: 1f1b"},
-        NotPlanned{was_made_for_times(schedule), "with a schedule that is made for times: " + schedule.name,
-                   "schedule: zb-h1"},
-        NotPlanned{has_stage_data(plan.layout), "with data degrees by stage", "data: {degree: ...}"}}) {
-    if (!each.found) continue;
-    throw InputError("training", "offload of activations cannot be planned yet " + each.what,
-                     each.instead + ", or offload without activations");
-  }
-}
-
-void require_parameters_possible(const Plan& plan) {
-  const auto refuse = [](const std::string& what, const std::string& hint) {
-    throw InputError("training", "parameters can be offloaded where " + what, hint + ", or offload without parameters");
-  };
-  const Layout& layout = plan.layout;
-  if (!shards_weights(layout)) refuse("ranks share them out", "data: {sharding: fsdp} or zero3, with a data degree");
-  if (!gathers_in_actions(layout)) {
-    refuse("each action gathers its own; here they are whole from a step's first F on",
-           "data: {reshard_after_forward: true}");
-  }
-  if (has_zero_plus_plus(layout.data)) refuse("ZeRO++ does not move them so far", "data: {sharding: zero3}");
-}
 
 // Of the rank's stages that hold so many microbatches each.
 Bytes activations_of(const std::vector<ComputeCost>& stages, const std::vector<int>& own,
@@ -88,12 +53,7 @@ RankOnHost fullest_of(const std::vector<ComputeCost>& stages, const Schedule& sc
 }
 
 bool can_offload(const Plan& plan) {
-  try {
-    require_offload_possible(plan);
-  } catch (const InputError&) {
-    return false;
-  }
-  return true;
+  return !is_refused(used_features(plan, has_measured_costs(plan)).set, Purpose::plan);
 }
 
 Bytes peak_of(const Plan& plan, int rank) {
@@ -122,24 +82,6 @@ OffloadChoice of_states(const Plan& plan, const Plan& other, int rank) {
 }
 
 }  // namespace
-
-void require_offload_possible(const Plan& plan) {
-  if (!offloads(plan.training.offload)) return;
-  const std::string what = "offload of " + describe(plan.training.offload);
-  if (!has_host(plan.cluster.machine)) {
-    throw InputError("training",
-                     what + " needs a host, of which machine " + plan.cluster.machine.name + " says nothing",
-                     "its key host, or offload: none");
-  }
-  if (plan.schedule.update_every > 0) {
-    throw InputError(
-        "training",
-        what + " cannot be planned yet with a schedule that updates weights within a step: " + plan.schedule.name,
-        "schedule: 1f1b, or offload: none");
-  }
-  if (plan.training.offload.activations) require_activations_possible(plan);
-  if (plan.training.offload.parameters) require_parameters_possible(plan);
-}
 
 HeldOnHost held_on_host(const Plan& plan) {
   return plan.training.offload.activations ? fullest_moments_until_input(plan.schedule) : HeldOnHost{};
@@ -180,7 +122,6 @@ RankOnHost fullest_on_host(const std::vector<ComputeCost>& stages, const Schedul
 
 std::vector<OffloadChoice> offload_choices(const Plan& plan, int rank) {
   std::vector<OffloadChoice> all;
-  if (plan.layout.vocabulary_barriers > 0) return all;  // beside it nothing is offloaded so far
   Plan other = plan;
   for (bool Offload::*const states : {&Offload::optimizer, &Offload::parameters}) {
     other.training.offload = plan.training.offload;

@@ -7,12 +7,6 @@
 
 namespace plumb {
 
-// InputError where something is offloaded and the plan's machine has no host or its schedule updates weights within a
-// step, whose versions stand on the device. Of activations also where R makes them, slices of a sequence hand some of
-// them on, a schedule evicts them or is made for the times and the memory of its stages, or stages have different data
-// degrees. Of parameters unless ranks share them out and each action gathers its own, without ZeRO++.
-void require_offload_possible(const Plan& plan);
-
 // By rank as fullest_moments of common/graph: microbatches whose activations stand on the host, from F until I or B.
 using HeldOnHost = std::vector<std::vector<std::vector<int>>>;
 // None where the plan offloads no activations.

@@ -272,29 +272,6 @@ RankBlocks blocks_by_rank(const Plan& plan, const Scenario& scenario) {
   return blocks;
 }
 
-void require_stage_data_possible(const Plan& plan, const Scenario& scenario) {
-  if (!has_stage_data(plan.layout)) return;
-  const auto refuse = [](const std::string& what, const std::string& hint) {
-    throw InputError("layout", "stages with different data degrees " + what, hint);
-  };
-  if (scenario.profile) refuse("cannot take measured costs: a profile is of one microbatch", "leave the profile out");
-  if (was_made_for_times(plan.schedule)) {
-    refuse("cannot be planned with a schedule that is made for times: " + plan.schedule.name, "schedule: zb-h1");
-  }
-  if (replicas(plan.schedule) > 1) {
-    refuse("cannot be planned with a schedule that trains two replicas: " + plan.schedule.name, "schedule: 1f1b");
-  }
-  if (!plan.schedule.slice_tokens.empty()) {
-    refuse("cannot be planned with slices of different lengths yet", "slices_by: tokens");
-  }
-  if (evicts(plan.schedule)) {
-    refuse("cannot be planned with a schedule that evicts activations: " + plan.schedule.name, "schedule: 1f1b");
-  }
-  if (tied_over_ranks(plan)) {
-    refuse("cannot share a tied embedding's table yet", "model: {tied_embeddings: false}");
-  }
-}
-
 PipelineCosts stage_data_costs(const Plan& plan, const Scenario& scenario, const RankBlocks& blocks) {
   PipelineCosts costs = costs_beside_stages(plan, scenario);
   costs.boundaries = boundaries(plan);

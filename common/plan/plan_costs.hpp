@@ -52,10 +52,6 @@ namespace plumb {
 using RankBlocks = std::vector<std::vector<ComputeCost>>;
 [[nodiscard]] RankBlocks blocks_by_rank(const Plan& plan, const Scenario& scenario);
 
-// Throws InputError for what stages with different data degrees cannot have yet: measured costs, a schedule that is
-// made for times, keeps two replicas of the model or evicts activations, a table that two such stages share.
-void require_stage_data_possible(const Plan& plan, const Scenario& scenario);
-
 // Whether the last gradients of each stage are made by a W of its own, not by a B. Where the schedule has no actions
 // yet, as its name says.
 [[nodiscard]] std::vector<bool> weight_gradient_last(const Schedule& schedule);

@@ -8,20 +8,22 @@
 
 #include "common/base/error.hpp"
 #include "common/base/files.hpp"
+#include "common/base/input_errors.hpp"
 #include "common/block_cost/missing_numbers.hpp"
 #include "common/cost/costs_json.hpp"
+#include "common/layout/layout_features.hpp"
 #include "common/layout/layout_json.hpp"
-#include "common/layout/planned.hpp"
 #include "common/layout/sharding.hpp"
 #include "common/model/files/model_json.hpp"
 #include "common/plan/counted_stages.hpp"
 #include "common/plan/data_parallel.hpp"
-#include "common/plan/gradient_clipping.hpp"
 #include "common/plan/host_memory.hpp"
 #include "common/plan/parts_json.hpp"
 #include "common/plan/plan.hpp"
 #include "common/plan/plan_costs.hpp"
+#include "common/plan/plan_features.hpp"
 #include "common/plan/vocabulary_costs.hpp"
+#include "common/scenario/vocabulary_fit.hpp"
 #include "common/schedule/generators/registry.hpp"
 #include "common/schedule/interchange/schedule_json.hpp"
 #include "common/schedule/validate/validate.hpp"
@@ -304,11 +306,33 @@ void require_at(const JsonValue& file, std::initializer_list<const char*> path, 
   }
 }
 
+// At the key of each, or the block around it.
+JsonValue place_of(const JsonValue& file, std::string_view key) {
+  JsonValue place = file;
+  while (!key.empty()) {
+    const std::size_t dot = key.find('.');
+    const auto next = place.raw().is_object() ? place.find(key.substr(0, dot)) : std::nullopt;
+    if (!next) break;
+    place = *next;
+    key = dot == std::string_view::npos ? "" : key.substr(dot + 1);
+  }
+  return place;
+}
+
+void require_capabilities(const Plan& plan, const JsonValue& file) {
+  if (const auto misfit = barrier_misfit(plan.schedule, plan.layout))
+    file.at("layout").fail(misfit->problem(), misfit->hint());
+  InputErrors errors;
+  for (const Refusal& refusal : refusals(used_features(plan, has_measured_costs(plan)), Purpose::plan)) {
+    errors.attempt([&] { place_of(file, facts_of(refusal.feature).key).fail(refusal.problem, refusal.hint); });
+  }
+  errors.throw_if_any();
+  if (const auto misfit = vocabulary_misfit(plan.model, plan.layout))
+    file.at("layout").fail(misfit->problem(), misfit->hint());
+}
+
 void require_consistent(const Plan& plan, const JsonValue& file) {
-  require_at(file, {"layout"}, [&] { require_sharding_possible(plan); });
-  require_at(file, {"training", "gradient_clipping"}, [&] { require_clipping_possible(plan); });
-  require_at(file, {"training", "offload"}, [&] { require_offload_possible(plan); });
-  require_at(file, {"layout"}, [&] { require_vocabulary_possible(plan, has_measured_costs(plan)); });
+  require_capabilities(plan, file);
   require_split(plan, file);
   require_slices_whole(plan, file.at("schedule"));
   require_countable(plan.boundary, file.at("boundary"));
@@ -352,10 +376,10 @@ std::string to_json(const Plan& plan) {
 // What a scenario may not say yet, an edited plan may not either: its costs would count none of it.
 static Layout built_layout(const JsonValue& file) {
   Layout layout = layout_from_json(file);
-  if (const std::optional<PlannedKey> planned = planned_key(layout)) {
-    JsonValue place = file;
-    for (const std::string& key : planned->path) place = place.at(key);
-    place.fail(planned->problem, planned->hint);
+  const FeatureSet refused = features_of(layout) & refused_alone(Purpose::plan);
+  for (const Refusal& refusal : refusals(refused, Purpose::plan)) {
+    const std::string_view key = facts_of(refusal.feature).key;
+    place_of(file, key.substr(key.find('.') + 1)).fail(refusal.problem, refusal.hint);
   }
   return layout;
 }

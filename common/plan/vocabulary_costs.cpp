@@ -11,7 +11,6 @@
 #include "common/cost/device_time.hpp"
 #include "common/layout/tensor_grid.hpp"
 #include "common/model/divided_vocabulary.hpp"
-#include "common/scenario/vocabulary_refusal.hpp"
 #include "common/schedule/vocabulary_parts.hpp"
 
 namespace plumb {
@@ -128,16 +127,6 @@ PartMemory part_memory(const Plan& plan) {
   const Bytes kept = std::max(head.kept_bytes, head.kept_for_weight_bytes) + embedding.kept_bytes * std::int64_t{2};
   const std::int64_t exchanged = 2 * (plan.model.mtp_modules + 1) + 2;  // read and made by the head, and the embedding
   return {.least = states, .most = states + works + kept + hidden_of_rank(plan) * exchanged};
-}
-
-void require_vocabulary_possible(const Plan& plan, bool has_profile) {
-  const Layout& layout = plan.layout;
-  if (const auto refusal = vocabulary_refusal(plan.schedule, layout)) {
-    throw InputError("schedule", refusal->problem, refusal->hint);
-  }
-  if (const auto refusal = vocabulary_refusal(plan.model, layout, plan.training, has_profile)) {
-    throw InputError("layout", refusal->problem, refusal->hint);
-  }
 }
 
 }  // namespace plumb

@@ -37,8 +37,4 @@ struct PartMemory {
 };
 [[nodiscard]] PartMemory part_memory(const Plan& plan);
 
-// Throws InputError for what a divided vocabulary cannot be planned with yet, or where the schedule does not divide it
-// as the layout does.
-void require_vocabulary_possible(const Plan& plan, bool has_profile);
-
 }  // namespace plumb

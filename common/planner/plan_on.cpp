@@ -10,19 +10,20 @@
 #include "common/graph/memory.hpp"
 #include "common/layout/divisible.hpp"
 #include "common/layout/message_shares.hpp"
+#include "common/layout/tensor_grid.hpp"
 #include "common/model/files/model_json.hpp"
 #include "common/plan/cut_problem.hpp"
 #include "common/plan/data_parallel.hpp"
-#include "common/plan/gradient_clipping.hpp"
 #include "common/plan/host_memory.hpp"
 #include "common/plan/parts_json.hpp"
 #include "common/plan/plan.hpp"
 #include "common/plan/plan_costs.hpp"
+#include "common/plan/plan_features.hpp"
 #include "common/plan/vocabulary_costs.hpp"
 #include "common/planner/fastest_split.hpp"
 #include "common/planner/make_plan.hpp"
 #include "common/planner/slice_tokens.hpp"
-#include "common/scenario/grid_refusal.hpp"
+#include "common/scenario/used_features.hpp"
 #include "common/schedule/action_index.hpp"
 #include "common/schedule/generators/generators.hpp"
 #include "common/schedule/generators/registry.hpp"
@@ -31,14 +32,6 @@
 #include "common/split/weighed_chain.hpp"
 
 namespace plumb {
-namespace {
-
-bool sees_both_ways(const Layer& layer) {
-  const auto* attention = std::get_if<SoftmaxAttention>(&layer.mixer);
-  return attention != nullptr && !attention->causal;
-}
-
-}  // namespace
 
 ScheduleShape schedule_shape(const Scenario& scenario, const PlanChoice& choice) {
   const std::int64_t step = choice.microbatch * batch_shards(scenario.layout);
@@ -50,15 +43,8 @@ ScheduleShape schedule_shape(const Scenario& scenario, const PlanChoice& choice)
     const std::int64_t least = least_microbatch(scenario.layout);
     throw InputError("layout", *uneven, least > 0 ? "microbatch: " + std::to_string(least) : "other degrees");
   }
-  if (const auto refusal = grid_refusal(scenario, scenario.layout.tensor, choice.microbatch)) {
-    throw InputError(refusal->where, refusal->problem, refusal->hint);
-  }
+  require_grid_microbatch(scenario.layout.tensor, choice.microbatch);
   require_slices_possible(scenario, choice.schedule);
-  if (choice.schedule.slices > 1 &&
-      std::any_of(scenario.model.layers.begin(), scenario.model.layers.end(), sees_both_ways)) {
-    throw InputError("schedule",
-                     "a slice of a sequence cannot wait for later ones, and this model's attention sees them");
-  }
   if (const std::optional<Schedule>& given = choice.schedule.given) {
     if (given->ranks == scenario.layout.pipeline && whole_microbatches(*given) == microbatches) {
       return {.ranks = given->ranks, .microbatches = static_cast<int>(microbatches), .chunks = given->chunks};
@@ -218,6 +204,7 @@ Split dynamic_of(const Plan& plan, const Scenario& scenario, const std::vector<C
 
 Plan plan_on(const Scenario& asked, const PlanChoice& choice, const PlanEffort& effort, StagePlacement placement,
              const std::vector<Bytes>& room) {
+  require_none(refusals(asked, used_features(asked, choice.schedule)));
   Plan plan{.name = asked.name,
             .model = asked.model,
             .cluster = asked.cluster,
@@ -232,11 +219,9 @@ Plan plan_on(const Scenario& asked, const PlanChoice& choice, const PlanEffort& 
   if (recomputes_by_action(plan)) {
     plan.schedule = with_recompute(std::move(plan.schedule));
   }
-  require_vocabulary_possible(plan, asked.profile.has_value());
-  require_stage_data_possible(plan, asked);
-  require_sharding_possible(plan);
-  require_clipping_possible(plan);
-  require_offload_possible(plan);
+  const FeatureSet shared = features_of_all(asked);
+  require_planned(plan, shared);
+  if (asked.framework) require_none(refusals(asked, used_features(plan, shared)));
   // Zero-bubble schedules are run with messages that wait for nobody, by every system that has them.
   Scenario scenario = asked;
   if (splits_backward(plan.schedule)) scenario.software.exchange = PipelineExchange::asynchronous;

@@ -108,11 +108,6 @@ void require_slices_possible(const Scenario& scenario, const ScheduleChoice& cho
                                      " ranks of a tensor group, as sequence parallelism wants them");
   }
   if (equal) return;
-  if (has_stage_data(scenario.layout)) {
-    throw InputError("layout",
-                     "stages with different data degrees cannot be planned with slices of different lengths yet",
-                     "slices_by: tokens");
-  }
   if (!divided) return;
   const bool even = std::ranges::all_of(written, [&](std::int64_t tokens) { return tokens % degree == 0; });
   if (even && sequence % degree == 0) return;

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/capability/framework.hpp"
 #include "common/cluster/machine.hpp"
 #include "common/cost/profile/profile.hpp"
 #include "common/cost/software.hpp"
@@ -107,6 +108,8 @@ struct Scenario {
   std::vector<ScheduleChoice> schedules = {};   // candidates, at least one
   std::vector<SplitChoice> splits = {};         // candidates, at least one; `plan` adds uniform
   std::optional<Profile> profile = {};          // measured costs
+  std::optional<Framework> framework = {};      // candidates are those that it runs
+  std::vector<std::string> left_out = {};       // features of candidates that it does not run
   double expert_load = 1;                       // of the busiest rank's experts, over the mean of all (what if)
   bool operator==(const Scenario&) const = default;
 };

@@ -108,7 +108,27 @@ struct LayoutChoices {
 void require_divided_model(const YamlValue& file, const LayoutChoices& choices, const Model& model);
 void require_divided_sequence(const YamlValue& file, const std::optional<YamlValue>& given,
                               const LayoutChoices& choices, std::int64_t sequence);
+// Fails for what the vocabulary or the barriers do not fit.
 void require_vocabulary(const LayoutChoices& choices, const Scenario& scenario);
+// Returns the value at a key such as "layout.data.sharding", or the nearest block around it.
+[[nodiscard]] YamlValue place_of_key(const YamlValue& file, std::string_view key);
+// Fails, each at its key, for all features of what the scenario settles that cannot be planned together; candidates of
+// what it leaves open are refused when they are planned.
+void require_planned_together(const YamlValue& file, const std::optional<YamlValue>& schedule,
+                              const LayoutChoices& choices, const Scenario& scenario);
+// Values that a command line may have given in the place of the file's.
+struct ChosenKeys {
+  std::optional<YamlValue> schedule = {};
+  std::optional<YamlValue> split = {};
+  // The value of a key such as "layout.data.sharding"; nullopt if it is not there.
+  [[nodiscard]] std::optional<YamlValue> find(const YamlValue& file, std::string_view key) const;
+};
+// `for`: megatron, torchtitan or plumb-exec.
+[[nodiscard]] std::optional<Framework> read_framework(const std::optional<YamlValue>& value);
+// Keep the candidates that the scenario's framework runs, and note what is left out. Fail at a key that names a feature
+// that it does not run, or where no candidate is left.
+void keep_layouts_of_framework(const YamlValue& file, const ChosenKeys& chosen, Scenario& scenario);
+void keep_schedules_of_framework(const YamlValue& file, const ChosenKeys& chosen, Scenario& scenario);
 // Fails for what is wrong in the block whatever the cluster is: for one whose machine is not known.
 void require_readable_layout(const YamlValue& given);
 

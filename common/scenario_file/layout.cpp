@@ -3,9 +3,10 @@
 
 #include "common/base/document/synonyms.hpp"
 #include "common/base/excerpt.hpp"
+#include "common/capability/capability.hpp"
 #include "common/cluster/machine_ranges.hpp"
+#include "common/layout/layout_features.hpp"
 #include "common/layout/layout_space.hpp"
-#include "common/layout/planned.hpp"
 #include "common/scenario_file/blocks.hpp"
 #include "common/scenario_file/shipped.hpp"
 
@@ -80,9 +81,11 @@ void read_by_stage(const YamlValue& value, LayoutBlock& result) {
   if (result.by_stage.empty()) value.fail(value.path() + ": expected one degree for each pipeline rank", "[2, 1]");
 }
 
-[[noreturn]] void refuse_stage_data(const YamlValue& by_stage, Sharding sharding) {
-  const InputError refusal = cannot_be_planned_by_stage(sharding);
-  by_stage.fail(refusal.problem(), refusal.hint());
+// Fails at `by_stage` where the sharding cannot be planned beside it.
+void require_whole_states(const YamlValue& by_stage, Sharding sharding) {
+  UsedFeatures used{.set = FeatureSet().set(index_of(Feature::data_by_stage))};
+  if (const auto feature = feature_of(sharding)) used.set.set(index_of(*feature));
+  for (const Refusal& refusal : refusals(used, Purpose::plan)) by_stage.fail(refusal.problem, refusal.hint);
 }
 
 void read_data(const YamlValue& block, LayoutBlock& result) {
@@ -103,7 +106,7 @@ void read_data(const YamlValue& block, LayoutBlock& result) {
   }
   if (const auto by_stage = block.find("by_stage")) {
     if (degree) by_stage->fail("data has a degree, and degrees by stage", "leave one of them out");
-    if (rules.back().kind != Sharding::none) refuse_stage_data(*by_stage, rules.back().kind);
+    require_whole_states(*by_stage, rules.back().kind);
     read_by_stage(*by_stage, result);
   }
 }
@@ -203,15 +206,12 @@ void settle_ranks(const YamlValue& place, Layout& layout, bool pipeline_given, C
   if (cpu) cluster.machine.devices = std::max(1, (cluster.ranks + cluster.nodes - 1) / cluster.nodes);
 }
 
-// At the key, or at the block that has it.
-void refuse_planned(const YamlValue& block, const Layout& layout) {
-  const std::optional<PlannedKey> planned = planned_key(layout);
-  if (!planned) return;
-  YamlValue place = block;
-  for (const std::string& key : planned->path) {
-    if (const auto value = place.find(key)) place = *value;
+// Fails at the key of a feature that no layout can have yet.
+void require_built(const YamlValue& block, const Layout& layout) {
+  for (const Refusal& refusal : refusals(features_of(layout) & refused_alone(Purpose::plan), Purpose::plan)) {
+    const std::string_view key = facts_of(refusal.feature).key;
+    place_of_key(block, key.substr(key.find('.') + 1)).fail(refusal.problem, refusal.hint);
   }
-  place.fail(planned->problem, planned->hint);
 }
 
 LayoutBlock read_block(const YamlValue& given) {
@@ -235,7 +235,7 @@ LayoutBlock read_block(const YamlValue& given) {
   if (const auto data = block.find("data")) read_data(*data, result);
   if (const auto context = block.find("context")) result.layout.context = read_degree(*context);
   if (const auto expert = block.find("expert")) result.layout.expert = read_degree(*expert);
-  refuse_planned(block, result.layout);
+  require_built(block, result.layout);
   result.pipeline_place = block.find("pipeline");
   if (result.pipeline_place) result.pipeline = read_degrees(*result.pipeline_place, result.layout.pipeline);
   return result;

@@ -184,7 +184,7 @@ Blocks read_blocks(const YamlValue& file, const ScenarioOverrides& overrides, Sc
   Blocks blocks;
   InputErrors errors;
   errors.attempt([&] {
-    file.check_keys({"model", "cluster", "training", "layout", "schedule", "software", "split", "profile"});
+    file.check_keys({"model", "cluster", "training", "layout", "schedule", "software", "split", "profile", "for"});
   });
   if (!file.is_map()) errors.throw_if_any();
   errors.attempt([&] { scenario.model = read_model_of(file.require("model")); });
@@ -202,6 +202,7 @@ Blocks read_blocks(const YamlValue& file, const ScenarioOverrides& overrides, Sc
   errors.attempt([&] {
     if (const auto software = file.find("software")) scenario.software = read_software_of(*software);
   });
+  errors.attempt([&] { scenario.framework = read_framework(chosen(file, "for", overrides.framework)); });
   errors.attempt([&] {
     blocks.split = chosen(file, "split", overrides.split);
     scenario.splits = read_splits(blocks.split);
@@ -248,12 +249,18 @@ Scenario read_scenario(const YamlValue& file, const std::string& name, const Sce
     scenario.profile = read_profile(find_file(*profile));
     scenario.profile_file = find_file(*profile).string();
   }
+  const ChosenKeys chosen_keys{.schedule = schedule, .split = split};
+  keep_layouts_of_framework(file, chosen_keys, scenario);
+  choices.layouts = scenario.layouts;
+  require_planned_together(file, schedule, choices, scenario);
   require_vocabulary(choices, scenario);
   settle_batches(training, scenario);
   require_shares_whole(file, scenario);
   for (Layout& layout : stage_data_layouts(scenario)) scenario.layouts.push_back(std::move(layout));
   const ScheduleBounds bounds = schedule_bounds(scenario);
   scenario.schedules = read_schedules(schedule, bounds);
+  keep_schedules_of_framework(file, chosen_keys, scenario);
+  require_planned_together(file, schedule, choices, scenario);
   require_stages_fit(file, scenario);
   require_schedule_fits(schedule, scenario, bounds);
   require_splits_fit(split, scenario);

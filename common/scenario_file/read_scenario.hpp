@@ -17,6 +17,7 @@ struct ScenarioOverrides {
   std::string split = {};  // this and the next as in a scenario; empty: the file's own
   std::string schedule = {};
   std::string profile = {};  // a file
+  std::string framework = {};
 };
 [[nodiscard]] Scenario read_scenario(const std::filesystem::path& path, const ScenarioOverrides& overrides = {});
 

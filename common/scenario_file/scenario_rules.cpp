@@ -10,9 +10,9 @@
 #include "common/cluster/machine_ranges.hpp"
 #include "common/layout/divisible.hpp"
 #include "common/layout/message_shares.hpp"
-#include "common/layout/planned.hpp"
 #include "common/scenario/boundary.hpp"
-#include "common/scenario/vocabulary_refusal.hpp"
+#include "common/scenario/used_features.hpp"
+#include "common/scenario/vocabulary_fit.hpp"
 #include "common/schedule/action_index.hpp"
 #include "common/schedule/generators/registry.hpp"
 #include "common/schedule/slices.hpp"
@@ -122,10 +122,7 @@ void require_divided_shares(const Scenario& scenario) {
 
 void require_divided_vocabulary(const Scenario& scenario) {
   if (layouts_of(scenario).size() > 1) return;
-  Training training = scenario.training;
-  if (scenario.offloads.size() > 1) training.offload = {};  // some may be without
-  const auto refusal = vocabulary_refusal(scenario.model, scenario.layout, training, scenario.profile.has_value());
-  if (refusal) throw InputError("layout", refusal->problem, refusal->hint);
+  if (const auto misfit = vocabulary_misfit(scenario.model, scenario.layout)) throw InputError(*misfit);
 }
 
 // Splits that are written down may leave the first and the last stage without a layer.
@@ -200,7 +197,7 @@ void require_valid(const Scenario& asked) {
   scenario.layouts = {asked.layout};
   const Layout& layout = scenario.layout;
   require_consistent(layout);
-  if (const auto planned = planned_key(layout)) throw InputError("layout", planned->problem, planned->hint);
+  require_none(refusals(scenario, settled_features(scenario)));
   require_ranks(scenario);
   require_divisible(scenario.model, layout);
   require_divides_sequence(layout.tensor, scenario.training.sequence);

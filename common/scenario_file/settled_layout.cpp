@@ -1,7 +1,9 @@
 // What one layout cannot be beside its model, sequence and training, told at the key that asks for it.
 #include "common/base/error.hpp"
+#include "common/base/input_errors.hpp"
 #include "common/layout/divisible.hpp"
 #include "common/layout/tensor_grid.hpp"
+#include "common/scenario/used_features.hpp"
 #include "common/scenario_file/blocks.hpp"
 
 namespace plumb {
@@ -36,6 +38,35 @@ void require_vocabulary(const LayoutChoices& choices, const Scenario& scenario) 
   } catch (const InputError& error) {
     choices.vocabulary_place->fail(error.problem(), error.hint());
   }
+}
+
+YamlValue place_of_key(const YamlValue& file, std::string_view key) {
+  YamlValue place = file;
+  while (!key.empty()) {
+    const std::size_t dot = key.find('.');
+    const auto next = place.is_map() ? place.find(key.substr(0, dot)) : std::nullopt;
+    if (!next) break;
+    place = *next;
+    key = dot == std::string_view::npos ? "" : key.substr(dot + 1);
+  }
+  return place;
+}
+
+void require_planned_together(const YamlValue& file, const std::optional<YamlValue>& schedule,
+                              const LayoutChoices& choices, const Scenario& scenario) {
+  const auto place_of = [&](Feature feature) {
+    const std::string_view key = facts_of(feature).key;
+    if (feature == Feature::vocabulary_parallel && choices.vocabulary_place) return *choices.vocabulary_place;
+    if (key.starts_with("schedule") && schedule) return *schedule;
+    return place_of_key(file, key);
+  };
+  UsedFeatures used = settled_features(scenario);
+  used.set.reset(index_of(Feature::no_host));  // require_numbers names the key and its lines
+  InputErrors errors;
+  for (const Refusal& refusal : refusals(scenario, used)) {
+    errors.attempt([&] { place_of(refusal.feature).fail(refusal.problem, refusal.hint); });
+  }
+  errors.throw_if_any();
 }
 
 }  // namespace plumb

@@ -13,10 +13,12 @@
 #include "common/cost/collective_time.hpp"
 #include "common/cost/stage_workspace.hpp"
 #include "common/layout/divisible.hpp"
+#include "common/layout/layout_features.hpp"
 #include "common/layout/message_shares.hpp"
 #include "common/layout/shared_ports.hpp"
 #include "common/scenario/boundary.hpp"
-#include "common/scenario/vocabulary_refusal.hpp"
+#include "common/scenario/used_features.hpp"
+#include "common/scenario/vocabulary_fit.hpp"
 
 namespace plumb {
 namespace {
@@ -87,18 +89,22 @@ std::array<std::vector<std::vector<int>>, 2> planned_vectors(const Scenario& sce
   return {vectors_of(std::move(sharing)), vectors_of(std::move(alone))};
 }
 
-// What speaks against the vocabulary of a base with a stage of each of these data degrees.
-std::optional<VocabularyRefusal> refused(const Scenario& scenario, const Layout& base,
-                                         const std::vector<int>& degrees) {
-  return vocabulary_refusal(scenario.model, layout_with(base, degrees), scenario.training,
-                            scenario.profile.has_value());
+// Problem of a base with a stage of each of these data degrees; nullopt if there is none.
+std::optional<std::string> refused(const Scenario& scenario, const Layout& base, const std::vector<int>& degrees) {
+  const Layout layout = layout_with(base, degrees);
+  UsedFeatures used{.set = features_of_all(scenario) | features_of(layout)};
+  if (scenario.offloads.size() < 2) used.set |= features_of(scenario.training.offload);
+  used.set.reset(index_of(Feature::profile));  // why_no_stage_data says it first
+  const std::vector<Refusal> found = refusals(used, Purpose::plan);
+  if (!found.empty()) return found.front().problem;
+  const auto misfit = vocabulary_misfit(scenario.model, layout);
+  return misfit ? std::optional(misfit->problem()) : std::nullopt;
 }
 
 // What differs in more than the pipeline, the data degree and the order.
 std::vector<Layout> tensor_layouts(const Scenario& scenario) {
   std::vector<Layout> different;
   for (const Layout& layout : layouts_of(scenario)) {
-    if (is_grid(layout.tensor)) continue;  // whose stages have one data degree (require_grid)
     Layout base = layout_with(layout, {1});
     if (!is_divisible(scenario.model, base) || refused(scenario, base, {1, 2})) continue;
     if (std::ranges::find(different, base) == different.end()) different.push_back(std::move(base));
@@ -218,17 +224,22 @@ std::optional<std::string> why_no_divided_stage_data(const Scenario& scenario) {
       std::vector<int> degrees(static_cast<std::size_t>(stages), 1);
       if (refused(scenario, layout, degrees)) continue;  // whatever its data degrees are
       degrees.back() = 2;
-      if (const auto refusal = refused(scenario, layout, degrees)) return refusal->problem;
+      if (auto refusal = refused(scenario, layout, degrees)) return refusal;
     }
   }
   return std::nullopt;
 }
 
+static std::optional<Refusal> refused_whatever_degrees(const Scenario& scenario) {
+  UsedFeatures used{.set = FeatureSet().set(index_of(Feature::data_by_stage))};
+  used.set.set(index_of(Feature::profile), scenario.profile.has_value());
+  used.set.set(index_of(Feature::tied_over_ranks), shares_trained_table(scenario));
+  const std::vector<Refusal> found = refusals(used, Purpose::plan);
+  return found.empty() ? std::nullopt : std::optional(found.front());
+}
+
 std::string why_no_stage_data(const Scenario& scenario) {
-  if (scenario.profile) return "a profile has measured costs of one microbatch: leave it out";
-  if (shares_trained_table(scenario)) {
-    return "a tied embedding, which is trained, would stand on two stages: model: {tied_embeddings: false}";
-  }
+  if (const auto refusal = refused_whatever_degrees(scenario)) return refusal->problem + ": " + refusal->hint;
   const std::vector<Layout> bases = tensor_layouts(scenario);
   if (bases.empty()) {
     if (const auto divided = why_no_divided_stage_data(scenario)) return *divided;
@@ -253,7 +264,7 @@ std::string why_no_stage_data(const Scenario& scenario) {
 
 std::vector<Layout> stage_data_layouts(const Scenario& scenario) {
   std::vector<Layout> layouts;
-  if (!scenario.stage_data_pipelines || scenario.profile || shares_trained_table(scenario)) return layouts;
+  if (!scenario.stage_data_pipelines || refused_whatever_degrees(scenario)) return layouts;
   const int layers = static_cast<int>(scenario.model.layers.size());
   for (const Layout& base : tensor_layouts(scenario)) {
     const int replicas = replicas_in_all(scenario, base);

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "common/base/excerpt.hpp"
+#include "common/capability/capability.hpp"
+#include "common/layout/layout_features.hpp"
 #include "common/layout/tensor_grid.hpp"
 #include "common/scenario_file/blocks.hpp"
 
@@ -57,7 +59,11 @@ void require_grid_at(const YamlValue& block, const TensorChoices& choices) {
   const TensorLayout& tensor = choices.tensor;
   const bool grids_alone = !holds(choices.kinds, TensorKind::one_d);
   if (grids_alone && holds(choices.sequence_parallel, true)) {
-    place("sequence_parallel").fail("a " + grid_text(tensor) + " divides hidden states already", "kind: 1d");
+    const UsedFeatures used{
+        .set = FeatureSet().set(index_of(Feature::sequence_parallel)).set(index_of(feature_of(tensor.kind)))};
+    for (const Refusal& refusal : refusals(used, Purpose::plan)) {
+      place("sequence_parallel").fail(refusal.problem, refusal.hint);
+    }
   }
   const bool settled = !choices.degrees.open() && choices.kinds.size() == 1 && !choices.depths.open();
   if (!settled && is_grid(tensor)) return;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/base/error.hpp"
+#include "common/capability/capability.hpp"
 #include "common/schedule/action_index.hpp"
 
 namespace plumb {
@@ -79,11 +80,10 @@ Schedule with_recompute(Schedule schedule, const std::vector<bool>& recomputed) 
   if (std::ranges::none_of(recomputed, [](bool stage) { return stage; })) return schedule;
   const ActionIndex index = index_actions(schedule);
   if (evicts(schedule) || schedule.slices > 1) {
-    throw InputError("schedule " + schedule.name,
-                     std::string("full recompute, stage by stage, is not built for a schedule that ") +
-                         (evicts(schedule) ? "evicts activations" : "cuts sequences"),
-                     "recompute: {layers: …} or {every: …}, which redo single layers inside their backward, selective "
-                     "or none; or another schedule");
+    UsedFeatures used{.set = FeatureSet().set(index_of(Feature::recompute_by_stage)), .schedule = schedule.name};
+    used.set.set(index_of(Feature::slices), schedule.slices > 1);
+    used.set.set(index_of(Feature::evictions), evicts(schedule));
+    require_none(refusals(used, Purpose::plan));
   }
   const std::vector<bool> begins_pair = pair_begins(schedule, index);
   const auto needs = [&](const Action& action) {

@@ -13,9 +13,11 @@
 #include "common/plan/gradient_clipping.hpp"
 #include "common/plan/host_memory.hpp"
 #include "common/plan/plan_costs.hpp"
+#include "common/plan/plan_features.hpp"
 #include "common/plan/vocabulary_costs.hpp"
 #include "common/planner/fastest_split.hpp"
 #include "common/planner/slice_tokens.hpp"
+#include "common/scenario/used_features.hpp"
 #include "common/search/block_cache.hpp"
 #include "common/search/bounds.hpp"
 #include "common/search/peak_memory.hpp"
@@ -54,7 +56,11 @@ std::vector<std::vector<Moment>> until_input(HeldMoments held) {
 class FastEvaluator::Impl {
  public:
   Impl(const Scenario& scenario, const Stop* stop)
-      : scenario_(scenario), exchange_(scenario.software.exchange), stop_(stop), structures_(stop) {
+      : scenario_(scenario),
+        shared_features_(features_of_all(scenario)),
+        exchange_(scenario.software.exchange),
+        stop_(stop),
+        structures_(stop) {
     plan_.name = scenario.name;
     plan_.model = scenario.model;
     plan_.cluster = scenario.cluster;
@@ -83,7 +89,8 @@ class FastEvaluator::Impl {
   [[nodiscard]] FullestOfCompiled fullest_rank();
   [[nodiscard]] const Estimate* weigh_split(const Split& split, std::optional<Seconds> below);
 
-  Scenario scenario_;  // settled for the last family
+  Scenario scenario_;           // settled for the last family
+  FeatureSet shared_features_;  // same in all families
   PipelineExchange exchange_;
   const Stop* stop_;
   Plan plan_;  // the same, without actions
@@ -127,10 +134,7 @@ void FastEvaluator::Impl::settle(const Family& family) {
   settle_structure({.microbatch = family.microbatch, .schedule = family.schedule, .split = {}});
   if (needs_whole_plan()) return;
   plan_.schedule = structure_->placement;
-  require_vocabulary_possible(plan_, scenario_.profile.has_value());
-  require_sharding_possible(plan_);
-  require_clipping_possible(plan_);
-  require_offload_possible(plan_);
+  require_planned(plan_, shared_features_);
   plan_.boundary = plan_boundary(plan_);
   if (structure_->splits_backward) scenario_.software.exchange = PipelineExchange::asynchronous;
   plan_.software.exchange = scenario_.software.exchange;

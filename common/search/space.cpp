@@ -4,9 +4,11 @@
 
 #include "common/base/error.hpp"
 #include "common/layout/divisible.hpp"
+#include "common/layout/layout_features.hpp"
 #include "common/layout/message_shares.hpp"
-#include "common/scenario/grid_refusal.hpp"
-#include "common/scenario/vocabulary_refusal.hpp"
+#include "common/layout/tensor_grid.hpp"
+#include "common/scenario/used_features.hpp"
+#include "common/scenario/vocabulary_fit.hpp"
 
 namespace plumb {
 namespace {
@@ -22,7 +24,8 @@ SearchSpace::SearchSpace(const Scenario& scenario)
     : scenario_(scenario),
       layouts_(plumb::layouts_of(scenario)),
       recomputes_(recomputes_of(scenario)),
-      offloads_(offloads_of(scenario)) {
+      offloads_(offloads_of(scenario)),
+      of_all_(features_of_all(scenario)) {
   for (const Layout& layout : layouts_) {
     std::string refusal;
     try {
@@ -31,6 +34,7 @@ SearchSpace::SearchSpace(const Scenario& scenario)
       refusal = error.problem();
     }
     layout_refusals_.push_back(std::move(refusal));
+    layout_features_.push_back(features_of(layout) | features_of(scenario.software, layout));
   }
   families_ = std::ssize(layouts_) * std::ssize(recomputes_) * std::ssize(offloads_) *
               std::ssize(scenario.microbatches) * std::ssize(scenario.schedules);
@@ -70,12 +74,16 @@ PlanChoice SearchSpace::choice(std::int64_t candidate) const {
           .offload = of.offload};
 }
 
-std::optional<std::string> SearchSpace::vocabulary_refused(const Family& family) const {
-  Training training = scenario_.training;
-  training.offload = family.offload;
-  auto refused = vocabulary_refusal(scenario_.model, family.layout, training, scenario_.profile.has_value());
-  if (!refused) refused = vocabulary_refusal(family.schedule, family.layout);
-  return refused ? std::optional(std::move(refused->problem)) : std::nullopt;
+// As far as names tell; a schedule that is made tells more.
+std::optional<std::string> SearchSpace::cannot_be_planned(const Family& family, std::size_t layout) const {
+  UsedFeatures used{.set = of_all_ | layout_features_[layout] | features_of(family.recompute, scenario_.software) |
+                           features_of(family.offload) | features_of(family.schedule),
+                    .schedule = family.schedule.name};
+  if (is_refused(scenario_, used.set)) return refusals(scenario_, used).front().problem;
+  if (const auto misfit = vocabulary_misfit(scenario_.model, family.layout)) return misfit->problem();
+  if (!family.schedule.given) return std::nullopt;
+  const auto misfit = barrier_misfit(*family.schedule.given, family.layout);
+  return misfit ? std::optional(misfit->problem()) : std::nullopt;
 }
 
 std::optional<std::string> SearchSpace::refusal(std::int64_t family) const {
@@ -86,8 +94,8 @@ std::optional<std::string> SearchSpace::refusal(std::int64_t family) const {
     return "microbatch × data degree does not divide the batch of " + std::to_string(scenario_.training.global_batch);
   }
   if (auto uneven = uneven_shares(of.layout, of.microbatch)) return uneven;
-  if (auto refused = grid_refusal(scenario_, of.layout.tensor, of.microbatch)) return std::move(refused->problem);
-  if (auto refused = vocabulary_refused(of)) return refused;
+  if (auto undivided = undivided_microbatch(of.layout.tensor, of.microbatch)) return undivided;
+  if (auto refused = cannot_be_planned(of, layout)) return refused;
   if (stages_of(of.schedule, of.layout.pipeline) > most_stages_) {
     return "more stages than the " + std::to_string(scenario_.model.layers.size()) + " layers";
   }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/capability/feature.hpp"
 #include "common/plan/plan.hpp"
 #include "common/search/family.hpp"
 
@@ -30,13 +31,15 @@ class SearchSpace {
   [[nodiscard]] std::optional<std::string> refusal(std::int64_t family) const;
 
  private:
-  [[nodiscard]] std::optional<std::string> vocabulary_refused(const Family& family) const;
+  [[nodiscard]] std::optional<std::string> cannot_be_planned(const Family& family, std::size_t layout) const;
 
   const Scenario& scenario_;
   std::vector<Layout> layouts_;
   std::vector<std::string> layout_refusals_;  // by layout; empty: none
   std::vector<Recompute> recomputes_;
   std::vector<Offload> offloads_;
+  FeatureSet of_all_ = {};                        // that all candidates have
+  std::vector<FeatureSet> layout_features_ = {};  // by layout
   std::int64_t families_ = 0;
   int most_stages_ = 0;
 };

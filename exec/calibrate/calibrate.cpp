@@ -11,6 +11,8 @@
 #include "common/base/error.hpp"
 #include "common/base/quantile.hpp"
 #include "common/block_cost/block_costs.hpp"
+#include "common/capability/capability.hpp"
+#include "common/layout/layout_features.hpp"
 #include "exec/calibrate/block_bench.hpp"
 #include "exec/calibrate/calibrate_transfer.hpp"
 #include "exec/calibrate/calibration_rounds.hpp"
@@ -92,10 +94,8 @@ void require_measured_layout(const Scenario& scenario, const CalibrationOptions&
     throw InputError("layout", "calibration measures the shapes of one tensor layout, found several candidates",
                      "write one tensor degree");
   }
-  if (scenario.layout.vocabulary_barriers > 0) {
-    throw InputError("layout", "a vocabulary over the pipeline is not planned with a profile yet",
-                     "calibrate without vocabulary, or plan with the machine's numbers");
-  }
+  const FeatureSet with_profile = features_of(scenario.layout) | FeatureSet().set(index_of(Feature::profile));
+  require_none(refusals(with_profile, Purpose::plan));
   if (tensor.degree == 1) return;
   if (tensor.asynchronous) {
     throw InputError("layout", "asynchronous tensor parallelism is not measured: its products go in pieces",

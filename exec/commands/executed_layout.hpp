@@ -1,14 +1,13 @@
-// Which layouts are executed, and over what.
+// Layouts that are executed, by device and transport.
 #pragma once
 
 #include "exec/commands/session.hpp"
 
 namespace plumb::exec {
 
-// Throws InputError that says what is allowed: pipelines, and data parallelism (on hosts of every sharding) and 1d
-// tensor parallelism, with and without sequence parallelism, around and in them; these not where ranks share a device,
-// and on devices without ZeRO++, offload and clipping. 2d, 2.5d and 3d tensor parallelism on hosts, of what is planned
-// in them, without sharding, offload, slices and evictions.
+// Throws one InputError for all features of the plan's layout, schedule and offload that the table of capabilities does
+// not have for the device and transport, and for shapes that the tensor degree does not divide. The model's own kinds
+// are refused where they are computed (require_executed).
 void require_executed_layout(const Plan& plan, const SessionOptions& options);
 
 }  // namespace plumb::exec

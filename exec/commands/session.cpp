@@ -68,11 +68,6 @@ std::unique_ptr<Device> make_device(const SessionOptions& options) {
 void require_supported(const Plan& plan, const SessionOptions& options) {
   require_known(options);
   require_executed_layout(plan, options);
-  if (plan.training.recompute.mode == RecomputeMode::full && !recomputes_by_action(plan)) {
-    throw InputError(plan.name,
-                     "its software (" + plan.software.name + ") redoes layer by layer, which is not executed",
-                     "plan without 'software', or with software: plumb");
-  }
   if (options.emulate && options.gathers_weights) {
     throw InputError("--export", "there are no weights when compute is emulated", "leave out --emulate");
   }

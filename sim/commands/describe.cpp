@@ -6,8 +6,13 @@
 
 #include <algorithm>
 
+#include "common/base/input_errors.hpp"
 #include "common/base/text.hpp"
+#include "common/model/model_features.hpp"
 #include "common/plan/host_memory.hpp"
+#include "common/plan/plan_costs.hpp"
+#include "common/plan/plan_features.hpp"
+#include "common/scenario/used_features.hpp"
 #include "common/schedule/slices.hpp"
 
 namespace plumb::sim {
@@ -120,6 +125,42 @@ int chart_width() {
   if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return without_terminal;
   constexpr int beside = 26;  // the rank before a line and its share of busy time behind
   return std::clamp<int>(size.ws_col - beside, 10, 200);
+}
+
+std::string framework_text(const Scenario& scenario) {
+  if (!scenario.framework) return "";
+  std::string text = "for " + name_of(*scenario.framework) + "; left out: ";
+  if (scenario.left_out.empty()) text += "nothing";
+  for (std::size_t n = 0; n < scenario.left_out.size(); ++n) text += (n > 0 ? ", " : "") + scenario.left_out[n];
+  return text;
+}
+
+std::string experts_text(const Model& model) {
+  return features_of(model)[index_of(Feature::experts)] ? "experts whole on each data-parallel rank" : "";
+}
+
+void add_framework(Json& json, const Scenario& scenario) {
+  if (!scenario.framework) return;
+  json["for"] = name_of(*scenario.framework);
+  json["left_out"] = scenario.left_out;
+}
+
+void add_experts(Json& json, const Model& model) {
+  if (const std::string text = experts_text(model); !text.empty()) json["experts"] = text;
+}
+
+void require_run_by(const std::string& framework, const Plan& plan, const std::string& file) {
+  const auto found = std::ranges::find(framework_names(), framework);
+  if (found == framework_names().end()) {
+    throw InputError("--for", "there is no framework '" + framework + "'", did_you_mean(framework, framework_names()));
+  }
+  Scenario scenario = scenario_of(plan);
+  scenario.framework = static_cast<Framework>(found - framework_names().begin());
+  InputErrors errors;
+  for (const Refusal& refusal : refusals(scenario, used_features(plan, has_measured_costs(plan)))) {
+    errors.add(InputError(file, refusal.problem, refusal.hint));
+  }
+  errors.throw_if_any();
 }
 
 }  // namespace plumb::sim

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "common/base/document/json.hpp"
 #include "common/planner/planner.hpp"
 
 namespace plumb::sim {
@@ -34,6 +35,16 @@ namespace plumb::sim {
 // Of the rank whose host is the fullest, where something is offloaded; and what offloading more would free of `rank`
 // and need there; empty where the machine says nothing of its host. Without a full stop.
 [[nodiscard]] std::string host_text(const Plan& plan, int rank);
+
+// "for megatron; left out: gpipe, zb-h1": the framework and the features that it does not run; empty without one.
+[[nodiscard]] std::string framework_text(const Scenario& scenario);
+// Place of the experts of a mixture; empty without one.
+[[nodiscard]] std::string experts_text(const Model& model);
+// Adds "for", "left_out" and "experts" to an object, where there is something to say.
+void add_framework(Json& json, const Scenario& scenario);
+void add_experts(Json& json, const Model& model);
+// Throws InputError (where = the file) for all features of a plan that the framework of this name does not run.
+void require_run_by(const std::string& framework, const Plan& plan, const std::string& file);
 
 // The columns for a chart: the terminal's, or 100.
 [[nodiscard]] int chart_width();

@@ -15,8 +15,8 @@
 namespace plumb::sim {
 namespace {
 
-constexpr std::array<std::string_view, 7> scenario_keys = {"cluster", "training", "layout", "schedule",
-                                                           "split",   "software", "profile"};
+constexpr std::array<std::string_view, 8> scenario_keys = {"cluster", "training", "layout",  "schedule",
+                                                           "split",   "software", "profile", "for"};
 
 // Stands in the first line of a plan, so that one cut short is still told apart.
 constexpr std::string_view plan_mark = "\"plumb plan\"";

@@ -230,6 +230,9 @@ void print(const Planned& planned, const Candidate& chosen, const std::optional<
                            scenario.model.name, scenario.cluster.ranks, scenario.cluster.machine.name,
                            planned.searched ? "open" : describe(scenario.layout), scenario.training.global_batch,
                            scenario.training.sequence, to_text(scenario.cluster.machine.device.memory.value));
+  for (const std::string& line : {framework_text(scenario), experts_text(scenario.model)}) {
+    if (!line.empty()) std::cout << line << '\n';
+  }
   const auto built = std::find_if(result.candidates.begin(), result.candidates.end(),
                                   [](const Candidate& candidate) { return candidate.built; });
   if (built != result.candidates.end()) {
@@ -324,6 +327,8 @@ void add_plan(CLI::App& program, Body& body) {
                      "Instead of the scenario's: uniform, parameters, dynamic, [6, 7, 7, 5], …");
   command.add_option("--schedule", options->overrides.schedule,
                      "Instead of the scenario's: a name, or {name: interleaved-1f1b, chunks: 2}.");
+  command.add_option("--for", options->overrides.framework,
+                     "Instead of the scenario's: only what megatron, torchtitan or plumb-exec runs.");
   command.add_option("--profile", options->overrides.profile, "Costs that plumb-exec calibrate measured.");
   command.add_option("--engine", options->engine, "What predicts: simgrid or path.")->capture_default_str();
   PlanningOptions& planning = options->planning;

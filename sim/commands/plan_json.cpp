@@ -110,6 +110,8 @@ Json to_json(const Planned& planned, const Candidate& chosen, const std::vector<
                {"engine", options.engine},      {"memory_bytes", scenario.cluster.machine.device.memory.value.value}};
   if (const std::string why = no_stage_data(scenario); !why.empty()) json["no_data_by_stage"] = why;
   add_noise(json, scenario.profile);
+  add_framework(json, scenario);
+  add_experts(json, scenario.model);
   if (options.planning.pareto) {
     json["pareto_engine"] = planned.searched ? std::string(path_engine) : options.engine;
     json["pareto"] = Json::array();

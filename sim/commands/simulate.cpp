@@ -38,6 +38,7 @@ struct SimulateOptions {
   std::string output;
   std::string engine = engine_names().front();
   std::string profile;
+  std::string framework;
   std::string what_if;
   std::string against;
   bool sensitivity = false;
@@ -54,7 +55,8 @@ bool has_studies(const SimulateOptions& options) {
 
 struct Prediction {
   Plan plan;
-  std::string note;  // what was chosen among several
+  std::string note;        // what was chosen among several
+  Scenario scenario = {};  // only its framework and what is left out for it
   Timeline timeline;
   StepStatistics statistics;
   bool fits = true;
@@ -77,12 +79,16 @@ Plan choose(const Scenario& scenario, const Evaluator& evaluator, std::string& n
   return best_fitting(planned.planning, scenario).plan;
 }
 
-Plan plan_of(const std::string& input, const SimulateOptions& options, const Evaluator& evaluator, std::string& note) {
+Plan plan_of(const std::string& input, const SimulateOptions& options, const Evaluator& evaluator,
+             Prediction& prediction) {
   if (kind_of_input(input) == InputKind::plan) {
     const Plan plan = read_plan(input);
+    if (!options.framework.empty()) require_run_by(options.framework, plan, input);
     return options.profile.empty() ? plan : with_profile(plan, options.profile);
   }
-  Plan plan = choose(read_scenario(input, {.profile = options.profile}), evaluator, note);
+  const Scenario scenario = read_scenario(input, {.profile = options.profile, .framework = options.framework});
+  prediction.scenario = {.framework = scenario.framework, .left_out = scenario.left_out};
+  Plan plan = choose(scenario, evaluator, prediction.note);
   plan.name = plan_title(plan);
   return plan;
 }
@@ -97,8 +103,8 @@ void add_studies(Prediction& prediction, const SimulateOptions& options, const E
   if (!options.what_if.empty()) add("what if", what_if_study(options.what_if, plan, engine));
   if (options.sensitivity) add("what moves the step", sensitivity_study(plan, engine));
   if (options.against.empty()) return;
-  std::string note;
-  add("which plan is faster", ranking_study(plan, plan_of(options.against, options, evaluator, note), options.draws));
+  Prediction other;
+  add("which plan is faster", ranking_study(plan, plan_of(options.against, options, evaluator, other), options.draws));
 }
 
 // Of a step with more actions on a rank than columns what repeats is drawn once.
@@ -119,7 +125,7 @@ std::string chart_of(const Prediction& prediction, const SimulateOptions& option
 Prediction predict(const SimulateOptions& options) {
   const Evaluator evaluator = find_engine(options.engine);
   Prediction prediction;
-  prediction.plan = plan_of(options.input, options, evaluator, prediction.note);
+  prediction.plan = plan_of(options.input, options, evaluator, prediction);
   prediction.timeline = options.unfold ? predict_unfolded(prediction.plan, options.engine) : evaluator(prediction.plan);
   prediction.statistics =
       step_statistics(median_step(prediction.timeline), static_cast<int>(prediction.timeline.ranks.size()));
@@ -189,6 +195,8 @@ Json to_json(const Prediction& prediction, const SimulateOptions& options) {
                {"provenance", prediction.plan.costs.provenance},
                {"chosen", chosen_json(prediction.plan)},
                {"ranks", ranks}};
+  add_framework(json, prediction.scenario);
+  add_experts(json, prediction.plan.model);
   for (const auto& [title, study] : prediction.studies) json.update(study.json);
   return json;
 }
@@ -263,6 +271,8 @@ void print(const Prediction& prediction, const SimulateOptions& options) {
                            plan.training.microbatch, describe(plan.training.recompute),
                            offloads(plan.training.offload) ? ", offload " + describe(plan.training.offload) : "");
   if (!prediction.note.empty()) std::cout << "  chosen      " << prediction.note << '\n';
+  if (const std::string line = framework_text(prediction.scenario); !line.empty()) std::cout << "  " << line << '\n';
+  if (const std::string line = experts_text(plan.model); !line.empty()) std::cout << "  " << line << '\n';
   std::cout << fmt::format("  costs from  {}\n  engine      {}\n\n", plan.costs.provenance,
                            engine_text(options.engine));
   std::cout << fmt::format("  step        {} for {} tokens: {} tokens/s\n", to_text(statistics.iteration),
@@ -329,6 +339,7 @@ void add_simulate(CLI::App& program, Body& body) {
       .add_option("--engine", options->engine,
                   "simgrid: ranks contend for cores and links; path: the longest path, as if nothing contends.")
       ->capture_default_str();
+  command.add_option("--for", options->framework, "Only what megatron, torchtitan or plumb-exec runs.");
   command.add_option("--profile", options->profile, "Costs that plumb-exec calibrate measured.");
   command.add_option(
       "--what-if", options->what_if,

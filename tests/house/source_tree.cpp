@@ -46,7 +46,7 @@ const std::vector<Library> libraries = {
 };
 
 // The rooms of common in the order in which the data flow: each may include those before it.
-const std::vector<std::string> rooms = {"base",       "model",         "cluster", "layout",  "placement", "split",
+const std::vector<std::string> rooms = {"base", "capability", "model",       "cluster", "layout",  "placement", "split",
                                         "schedule",   "cost",          "program", "graph",   "timeline",  "scenario",
                                         "block_cost", "scenario_file", "plan",    "planner", "study",     "search"};
 

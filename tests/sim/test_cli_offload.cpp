@@ -93,7 +93,7 @@ TEST_CASE("simulate and plan say what of the activations stands on the host") {
   CHECK(weighed == std::set<std::string>{"none", "optimizer", "activations", "optimizer+activations"});
   refuses(run_plumb(folder, "plan " + folder.file("redone.yaml", replaced(with("activations"), "microbatch: 1,",
                                                                           "microbatch: 1, recompute: full,"))),
-          {"offload of activations cannot be planned yet where R makes them anew", "recompute_unit: layer"});
+          {"offload of activations cannot be planned yet with recompute: full of whole stages", "recompute_unit: layer"});
 }
 
 // fp32: what STEP updates on the device comes up before and goes down behind.
@@ -121,7 +121,7 @@ TEST_CASE("simulate says what of the weights stands on the host, and refuses it 
   CHECK_THAT(run_plumb(folder, "simulate " + here).out, ContainsSubstring("offload: parameters would free "));
   const std::string whole = folder.file("whole.yaml", shared_by("zero1", with("parameters")));
   refuses(run_plumb(folder, "plan " + whole),
-          {"parameters can be offloaded where ranks share them out", "sharding: fsdp"});
+          {"only sharded weights can be offloaded", "sharding: fsdp"});
 }
 
 TEST_CASE("offload without a host is refused with the key that says what it is") {

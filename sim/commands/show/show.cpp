@@ -44,6 +44,7 @@ struct ShowOptions {
   std::int64_t microbatch = 1;
   std::string of_model = {};  // the first given option that only a model alone takes
   std::string svg = {};
+  std::string framework = {};
 };
 
 // One decoder layer, per token.
@@ -81,9 +82,10 @@ Shown gather(const ShowOptions& options) {
       break;
     case InputKind::plan:
       shown.plan = read_plan(options.input);
+      if (!options.framework.empty()) require_run_by(options.framework, *shown.plan, options.input);
       break;
     case InputKind::scenario: {
-      shown.scenario = read_scenario(options.input);
+      shown.scenario = read_scenario(options.input, {.framework = options.framework});
       const Scenario& scenario = *shown.scenario;
       shown.model = scenario.model;
       shown.remarks = scenario.remarks;
@@ -149,6 +151,8 @@ Json to_json(const Shown& shown) {
               {"head_forward_flops", shown.head.forward.value},
               {"layers", layers}};
   if (shown.scenario) add_noise(result, shown.scenario->profile);
+  if (shown.scenario) add_framework(result, *shown.scenario);
+  if (shown.scenario || shown.plan) add_experts(result, shown.model);
   if (shown.plan) {
     result["layout"] = describe(shown.plan->layout);
     result["schedule"] = shown.plan->schedule.name;
@@ -305,6 +309,10 @@ void print(const Shown& shown) {
   for (const std::string& remark : shown.remarks) std::cout << fmt::format("  {}: {}.\n", shown.model.name, remark);
   const Scenario* scenario = shown.scenario ? &*shown.scenario : nullptr;
   if (scenario != nullptr || shown.plan) {
+    const std::string framework = scenario != nullptr ? framework_text(*scenario) : "";
+    for (const std::string& line : {framework, experts_text(shown.model)}) {
+      if (!line.empty()) std::cout << "  " << line << '\n';
+    }
     print_cluster(scenario != nullptr ? scenario->cluster : shown.plan->cluster);
     print_training(scenario != nullptr ? scenario->training : shown.plan->training,
                    scenario != nullptr ? scenario->layout : shown.plan->layout);
@@ -375,6 +383,8 @@ void add_show(CLI::App& program, Body& body) {
   command.add_option("SCENARIO|MODEL", options->input, "YAML, a Hugging Face config.json, or a plan.")->required();
   command.add_option("--sequence", options->sequence, "Tokens per sequence, for the FLOPs.")
       ->check(whole_number(1, std::int64_t{1} << 30));
+  command.add_option("--for", options->framework,
+                     "Of a scenario or plan: what megatron, torchtitan or plumb-exec runs.");
   command.add_option("--sites", options->sites,
                      "A layer's index, embedding or head: who holds what of it, and which collectives move how much.");
   command.add_option("--tensor", options->tensor.degree, "With --sites, of a model alone: tensor-parallel ranks.")

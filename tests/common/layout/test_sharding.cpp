@@ -5,7 +5,8 @@
 #include <set>
 
 #include "common/base/error.hpp"
-#include "common/layout/planned.hpp"
+#include "common/capability/capability.hpp"
+#include "common/layout/layout_features.hpp"
 #include "tests/catch.hpp"
 
 using namespace plumb;
@@ -194,7 +195,7 @@ TEST_CASE("an inconsistent sharding is refused, and nothing of it is planned and
     const bool both = sharding == Sharding::hsdp;
     Layout layout = layout_of(sharding, 8, 1, both ? 4 : 1, both ? 2 : 1);
     CHECK_NOTHROW(require_consistent(layout));
-    CHECK_FALSE(planned_key(layout));
+    CHECK_FALSE(is_refused(features_of(layout), Purpose::plan));
     layout.data.reshard_after_forward = true;
     if (sharding >= Sharding::zero3) CHECK_NOTHROW(require_consistent(layout));
     if (sharding < Sharding::zero3) {

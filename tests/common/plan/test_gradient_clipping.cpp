@@ -159,7 +159,7 @@ TEST_CASE("a plan may not be edited into one that clips where weights are update
   const auto clip = [](Plan& plan) { plan.training.gradient_clipping = 1; };
   CHECK_THAT(message_after(plan_of(LayoutCase{.schedule = "pipedream"}), clip),
              ContainsSubstring("plan.json:") && ContainsSubstring("training.gradient_clipping: ") &&
-                 ContainsSubstring("schedule pipedream updates weights within it") &&
+                 ContainsSubstring("updates weights within a step: pipedream") &&
                  ContainsSubstring("hint: gradient_clipping: 0, or schedule: 1f1b"));
   CHECK(message_after(plan_of(LayoutCase{}), clip) == "no error");
 }

@@ -227,9 +227,9 @@ TEST_CASE("layouts that cannot offload activations are refused by name") {
     return std::string("no error");
   };
   CHECK_THAT(message({.recompute = "full"}),
-             ContainsSubstring("where R makes them anew") && ContainsSubstring("recompute_unit: layer"));
-  CHECK_THAT(message({.schedule = "{name: seq-1f1b, slices: 2}"}), ContainsSubstring("slices hand on"));
-  CHECK_THAT(message({.pipeline = 4, .schedule = "bpipe"}), ContainsSubstring("evicts them: bpipe"));
+             ContainsSubstring("R makes them anew") && ContainsSubstring("recompute_unit: layer"));
+  CHECK_THAT(message({.schedule = "{name: seq-1f1b, slices: 2}"}), ContainsSubstring("slices hand some of them on"));
+  CHECK_THAT(message({.pipeline = 4, .schedule = "bpipe"}), ContainsSubstring("evicts activations: bpipe"));
   CHECK_THAT(message({.schedule = "zb-auto"}), ContainsSubstring("made for times: zb-auto"));
   CHECK_THAT(message({.schedule = "pipedream"}), ContainsSubstring("updates weights within a step: pipedream"));
   CHECK_THAT(message({.machine = "{like: dgx-a100, name: small, host: {memory: 100 MB}}"}),

@@ -318,19 +318,19 @@ TEST_CASE("a plan with weights on the host is read back as it was, and an edited
   CHECK_THAT(message_after(plan, [](Plan& p) { p.costs.stages[0].parameter_bytes = {1}; }),
              ContainsSubstring("costs.stages[0].parameter_bytes") && ContainsSubstring("expected 0"));
   CHECK_THAT(message_after(plan, [](Plan& p) { p.layout.data.reshard_after_forward = false; }),
-             ContainsSubstring("training.offload") && ContainsSubstring("each action gathers its own"));
+             ContainsSubstring("training.offload") && ContainsSubstring("each action must gather its own weights"));
 }
 
 TEST_CASE("layouts that cannot offload weights are refused by name") {
   for (const std::string rule : {"none", "zero1", "zero2"}) {
     CHECK_THAT(refusal_of_case(with_offload_of({.nodes = 4, .data = 4, .sharding = rule}, "parameters")),
-               ContainsSubstring("parameters can be offloaded where ranks share them out") &&
+               ContainsSubstring("only sharded weights can be offloaded") &&
                    ContainsSubstring("sharding: fsdp") && ContainsSubstring("zero3"));
   }
   CHECK_THAT(
       refusal_of_case(
           with_offload_of({.nodes = 4, .data = 4, .sharding = "fsdp, reshard_after_forward: false"}, "parameters")),
-      ContainsSubstring("where each action gathers its own") && ContainsSubstring("reshard_after_forward: true"));
+      ContainsSubstring("each action must gather its own weights") && ContainsSubstring("reshard_after_forward: true"));
   CHECK_THAT(refusal_of_case(with_offload_of({.nodes = 4,
                                               .data = 4,
                                               .sharding = "fsdp, reshard_after_forward: true, "

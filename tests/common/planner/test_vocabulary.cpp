@@ -286,17 +286,17 @@ TEST_CASE("vocabulary over the pipeline: what cannot be planned is refused by na
       told(parallel, "schedule: 1f1b\n", "vocabulary: 500"),
       at_vocabulary(parallel, "a vocabulary of 500 does not divide over 4 pipeline ranks of 2 tensor ranks each"));
   const std::string sharded = "pipeline: 4, data: {degree: 2, sharding: fsdp}";
-  CHECK_THAT(told(sharded), at_vocabulary(sharded, "a vocabulary over the pipeline cannot be planned yet with fsdp"));
+  CHECK_THAT(told(sharded), at_vocabulary(sharded, "a vocabulary over the pipeline cannot be planned yet with sharding fsdp"));
   CHECK_THAT(told("pipeline: 8", "schedule: 1f1b\n", "vocabulary: 500"),
              at_vocabulary("pipeline: 8", "a vocabulary of 500 does not divide over 8 pipeline ranks"));
   CHECK_THAT(
       told("pipeline: 8", "schedule: gpipe\n"),
       ContainsSubstring(
-          "scenario.yaml:5:11: schedule gpipe: a vocabulary divided with 1 barrier, but its 8 ranks do not divide"));
+          "scenario.yaml:5:11: the whole head of gpipe cannot be planned yet with a vocabulary over the pipeline"));
   const std::string alone = "pipeline: 1, data: {degree: 8}";
   CHECK_THAT(told(alone), at_vocabulary(alone, "a vocabulary is divided over at least two ranks"));
   // Of several schedules planning tells which of them cannot.
   const Scenario several = scenario_with("pipeline: 8, " + divided, "schedule: [gpipe, 1f1b]\n");
   CHECK_THAT(refusal(several),
-             ContainsSubstring("schedule gpipe: a vocabulary divided with 1 barrier, but its 8 ranks do not divide"));
+             ContainsSubstring("the whole head of gpipe cannot be planned yet with a vocabulary over the pipeline"));
 }

@@ -30,21 +30,21 @@ TEST_CASE("a tensor layout of kind 2d to 3d is a grid that divides what it has a
              ContainsSubstring("do not divide 513 tokens of the vocabulary") && ContainsSubstring("hint: 512 or 514"));
   CHECK_THAT(message_for(scenario_text("layout: {tensor: {kind: 2d, degree: 4}}\n")),
              ContainsSubstring("scenario.yaml:11:37: ") &&
-                 ContainsSubstring("a mixture of experts cannot be planned in a 2d tensor layout yet") &&
+                 ContainsSubstring("a mixture of experts cannot be planned yet with a 2d tensor layout") &&
                  ContainsSubstring("kind: 1d"));
   const std::vector<std::pair<Mixer, std::string>> others = {{GatedDelta{}, "the gated delta rule (linear)"},
-                                                             {ChannelGatedDelta{}, "channel-wise"},
+                                                             {ChannelGatedDelta{}, "a gate per channel"},
                                                              {LatentAttention{}, "latent attention"},
                                                              {Lightning{}, "lightning attention"},
-                                                             {Mamba{}, "Mamba cannot"},
-                                                             {Mamba2{}, "Mamba-2"}};
+                                                             {Mamba{}, "mamba cannot"},
+                                                             {Mamba2{}, "mamba2 cannot"}};
   for (const auto& [mixer, name] : others) {
     Model of_it{.vocabulary = 512, .hidden = 64};
     of_it.layers = {{.mixer = mixer}};
     Layout layout;
     layout.tensor = {.degree = 8, .kind = TensorKind::three_d};
     CHECK_THROWS_WITH(require_divisible(of_it, layout),
-                      ContainsSubstring(name) && ContainsSubstring("cannot be planned in a 3d tensor layout"));
+                      ContainsSubstring(name) && ContainsSubstring("cannot be planned yet with a 3d tensor layout"));
     layout.tensor.degree = 1;
     CHECK_NOTHROW(require_divisible(of_it, layout));
   }
