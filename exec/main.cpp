@@ -3,8 +3,12 @@
 #include <cstdlib>
 #include <iostream>
 
+#include "common/base/first_signals.hpp"
 #include "exec/commands/commands.hpp"
 #include "exec/launch/processes.hpp"
+
+// LibTorch takes half a second to initialise: Ctrl-C ends with words and a status then, too.
+[[gnu::section(".preinit_array"), gnu::used]] static plumb::FirstFunction first_function = plumb::take_first_signals;
 
 int main(int argc, char** argv) {
   plumb::exec::end_with_launcher();

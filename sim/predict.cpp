@@ -35,6 +35,14 @@ std::vector<std::string> engine_names() { return {"simgrid", "path"}; }
 std::vector<std::string> engine_names() { return {"path"}; }
 #endif
 
+std::string simgrid_version() {
+#ifdef PLUMB_HAS_SIMGRID
+  return PLUMB_SIMGRID_VERSION;
+#else
+  return "off";
+#endif
+}
+
 std::string engine_text(std::string_view name) {
   if (name == "simgrid") return "simgrid: ranks contend for cores and links";
   const std::string text = "path: as if nothing contends";

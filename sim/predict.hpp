@@ -13,6 +13,9 @@ namespace plumb::sim {
 // "simgrid" (absent from a build without SimGrid) and "path"; the first is the default.
 [[nodiscard]] std::vector<std::string> engine_names();
 
+// "3.32", or "off" in a build without SimGrid.
+[[nodiscard]] std::string simgrid_version();
+
 // For readers: what this engine does, and where the build lacks the other.
 [[nodiscard]] std::string engine_text(std::string_view name);
 

@@ -2,29 +2,38 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "common/base/excerpt.hpp"
 
 namespace plumb {
 namespace {
 
+// "-" as a file is standard input: "-:3:4" becomes "standard input:3:4".
+std::string place_text(const std::string& where) {
+  return where == "-" || where.starts_with("-:") ? "standard input" + where.substr(1) : where;
+}
+
 std::string compose(const std::string& where, const std::string& problem, const std::string& hint) {
-  std::string text = where.empty() ? problem : where + ": " + problem;
+  std::string text = where.empty() ? problem : place_text(where) + ": " + problem;
   if (!hint.empty()) text += "\n  hint: " + hint;
   return printable(text);
 }
 
-// Levenshtein distance.
+// Insertions, deletions, replacements and swaps of neighbours (optimal string alignment).
 std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> before(b.size() + 1);
+  std::vector<std::size_t> last(b.size() + 1);
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
   for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0];
+    before.swap(last);
+    last.swap(row);
     row[0] = i;
     for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
+      const std::size_t replaced = last[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
+      row[j] = std::min({replaced, last[j] + 1, row[j - 1] + 1});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) row[j] = std::min(row[j], before[j - 2] + 1);
     }
   }
   return row.back();
@@ -34,6 +43,36 @@ std::string lower_case(std::string_view text) {
   std::string lower(text);
   for (char& c : lower) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   return lower;
+}
+
+// Length of the part of `candidate` between '-', '_', '/' or '.' that holds `word`; none if no part does.
+std::optional<std::size_t> part_with(std::string_view word, std::string_view candidate) {
+  std::optional<std::size_t> shortest;
+  for (std::size_t begin = 0; begin <= candidate.size();) {
+    const std::size_t end = std::min(candidate.find_first_of("-_/.", begin), candidate.size());
+    const std::string_view part = candidate.substr(begin, end - begin);
+    if (part.find(word) != std::string_view::npos) shortest = std::min(shortest.value_or(part.size()), part.size());
+    begin = end + 1;
+  }
+  return shortest;
+}
+
+// "h100" for dgx-h100, "4090" for pcie-rtx4090: the candidate with the shortest part that holds the word, then the
+// shortest candidate.
+std::optional<std::size_t> nearest_part(std::string_view word, const std::vector<std::string>& candidates) {
+  constexpr std::size_t least_letters = 3;
+  if (word.size() < least_letters) return std::nullopt;
+  std::optional<std::size_t> nearest;
+  std::pair<std::size_t, std::size_t> shortest;
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    const auto part = part_with(lower_case(word), lower_case(candidates[i]));
+    if (!part) continue;
+    const std::pair lengths{*part, candidates[i].size()};
+    if (nearest && lengths >= shortest) continue;
+    shortest = lengths;
+    nearest = i;
+  }
+  return nearest;
 }
 
 }  // namespace
@@ -73,7 +112,7 @@ std::optional<std::size_t> nearest_word(std::string_view word, const std::vector
       nearest = i;
     }
   }
-  return nearest;
+  return nearest ? nearest : nearest_part(word, candidates);
 }
 
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates) {

@@ -13,7 +13,7 @@ namespace plumb {
 // Exit statuses of both programs.
 enum class ExitStatus : int { done = 0, answer_is_no = 1, wrong_input = 2, run_failed = 3 };
 
-// Where in a user's file something stands; line and column count from 1, 0 means unknown.
+// Place in a user's file; line and column count from 1, 0 means unknown.
 struct Place {
   std::string file;
   int line = 0;
@@ -55,12 +55,12 @@ class RunError : public Error {
   RunError(const std::string& where, const std::string& problem, const std::string& hint = "");
 };
 
-// The index of the first candidate that is nearest to `word` by edit distance, if one is close: within a third of its
-// length. Capital and small letters count as the same.
+// Returns the index of the candidate nearest to `word`: by edit distance within a third of the word's length, else the
+// one with a part ("h100" in "dgx-h100") that holds the word. Capital and small letters count as the same.
 [[nodiscard]] std::optional<std::size_t> nearest_word(std::string_view word,
                                                       const std::vector<std::string>& candidates);
 
-// "did you mean 'X'?" when a candidate is close to `word` by edit distance, otherwise "one of: a, b, c".
+// Returns "did you mean 'X'?" for the nearest word, "one of: a, b, c" if none is near.
 [[nodiscard]] std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates);
 
 }  // namespace plumb

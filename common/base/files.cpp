@@ -6,9 +6,12 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <iostream>
+#include <optional>
 #include <sstream>
 
 #include "common/base/error.hpp"
+#include "common/base/first_signals.hpp"
 
 namespace plumb {
 namespace {
@@ -56,7 +59,7 @@ std::filesystem::path temporary_beside(const std::filesystem::path& path) {
   return path.string() + ".part" + std::to_string(::getpid());
 }
 
-// By making it: what a folder's permissions say is not all, as of /proc or a file system that is mounted read-only.
+// Tries to make the file: permissions alone do not tell of /proc or of a read-only file system.
 bool can_be_made(const std::filesystem::path& temporary) {
   const int file = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
   if (file < 0) return false;
@@ -65,7 +68,7 @@ bool can_be_made(const std::filesystem::path& temporary) {
   return true;
 }
 
-// Of a pipe or a device, which may have no end.
+// Reads a pipe or a device, which may have no end.
 std::string read_stream(const std::filesystem::path& path, std::istream& stream) {
   constexpr std::size_t most = std::size_t{1} << 30U;  // bytes; what plumb reads is far smaller
   constexpr std::size_t at_once = std::size_t{1} << 20U;
@@ -83,9 +86,26 @@ std::string read_stream(const std::filesystem::path& path, std::istream& stream)
   return content;
 }
 
+// Read once and kept: a command may look at its input before it reads it.
+const std::string& standard_input_text() {
+  static std::optional<std::string> text;
+  if (!text) text = read_stream(standard_stream, std::cin);
+  return *text;
+}
+
+// Names the file to remove if a signal ends the program.
+class Unfinished {
+ public:
+  explicit Unfinished(const std::filesystem::path& path) { set_unfinished_file(path.c_str()); }
+  Unfinished(const Unfinished&) = delete;
+  Unfinished& operator=(const Unfinished&) = delete;
+  ~Unfinished() { set_unfinished_file(nullptr); }
+};
+
 }  // namespace
 
 std::string read_file(const std::filesystem::path& path) {
+  if (path == standard_stream) return standard_input_text();
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) throw InputError(path.string(), "is a folder, expected a file");
   std::ifstream stream(path, std::ios::binary);
@@ -99,6 +119,7 @@ std::string read_file(const std::filesystem::path& path) {
 
 void require_writable(const std::filesystem::path& name, const std::vector<std::string>& inputs) {
   if (name.empty()) throw InputError("output file", "has an empty name", "name a file");
+  if (name == standard_stream) return;
   std::error_code none;
   const std::filesystem::path path = written_path(name);
   if (std::filesystem::is_directory(path, none)) throw InputError(path.string(), "is a folder, expected a file name");
@@ -118,6 +139,11 @@ void require_writable(const std::filesystem::path& name, const std::vector<std::
 }
 
 void write_file(const std::filesystem::path& name, std::string_view content) {
+  if (name == standard_stream) {
+    std::cout << content << std::flush;
+    if (!std::cout) throw RunError("standard output", "could not be written", "is the disk full?");
+    return;
+  }
   require_writable(name);
   const std::filesystem::path path = written_path(name);
   if (is_written_through(path)) {
@@ -125,6 +151,7 @@ void write_file(const std::filesystem::path& name, std::string_view content) {
     return;
   }
   const std::filesystem::path temporary = temporary_beside(path);
+  const Unfinished unfinished(temporary);
   const int file = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (file < 0) {
     throw InputError(path.string(), std::string("cannot be written: ") + std::strerror(errno));

@@ -8,8 +8,11 @@
 
 namespace plumb {
 
-// The content of `path`. Throws InputError when it is missing, a folder, unreadable, or a pipe or a device that has not
-// ended after 1 GiB.
+// Stands for standard input where a file is read, and for standard output where one is written.
+inline constexpr const char* standard_stream = "-";
+
+// Returns the content of `path`; standard input is read once and kept. Throws InputError if the file is missing, a
+// folder or unreadable, or a pipe or device that has not ended after 1 GiB.
 [[nodiscard]] std::string read_file(const std::filesystem::path& path);
 
 // Writes to a temporary name beside a new or regular file (the one behind a link), flushes to disk and renames; devices

@@ -16,10 +16,12 @@
 #include <string_view>
 #include <utility>
 
+#include "common/base/files.hpp"
+
 namespace plumb {
 namespace {
 
-// Without a terminal: a line of a log now and then, so that what takes long is seen to be alive.
+// Time between two lines of a log that is no terminal; none if PLUMB_PROGRESS is `off`.
 std::optional<std::chrono::seconds> between_log_lines() {
   using namespace std::chrono_literals;
   const char* asked = std::getenv("PLUMB_PROGRESS");
@@ -28,7 +30,7 @@ std::optional<std::chrono::seconds> between_log_lines() {
   return 5s;
 }
 
-// Of a daemon they may be closed: the next files and sockets would take their numbers.
+// Opens streams that a daemon has closed: the next files and sockets would take their numbers.
 void open_standard_streams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (::fcntl(stream, F_GETFD) < 0) static_cast<void>(::open("/dev/null", O_RDWR));
@@ -41,6 +43,10 @@ constexpr const char* no_memory =
 
 std::string name_of_program;  // for what ends it from any thread
 
+// Set by --color and --quiet.
+ColourWhen colour_when = ColourWhen::automatic;
+bool quiet = false;
+
 std::string said(std::string_view name, std::string_view text) {
   // Usage errors begin with the command, and so with the program's name.
   const bool named =
@@ -48,7 +54,7 @@ std::string said(std::string_view name, std::string_view text) {
   return (named ? "" : std::string(name) + ": ") + std::string(text) + "\n";
 }
 
-// What a library's own thread throws reaches nobody who could catch it: one message and the status all the same.
+// Handler of exceptions that nobody catches, as on a library's own thread: prints one message and ends with status 3.
 [[noreturn]] void leave_after_exception() {
   const auto leave = [](const char* text, int length) {  // without memory of its own
     (void)std::fprintf(stderr, "%s: %.*s\n", name_of_program.c_str(), length, text);
@@ -67,7 +73,7 @@ std::string said(std::string_view name, std::string_view text) {
   std::abort();
 }
 
-// Sets what becomes of such an exception, while it lives.
+// Installs that handler while it lives.
 class LeavesAfterException {
  public:
   explicit LeavesAfterException(std::string_view name) {
@@ -116,7 +122,23 @@ int run_program(std::string_view name, const std::function<ExitStatus()>& comman
 
 bool is_terminal(Stream stream) { return ::isatty(descriptor(stream)) == 1; }
 
+void set_colour(ColourWhen when) { colour_when = when; }
+
+void set_quiet(bool wanted) { quiet = wanted; }
+
+bool is_quiet() { return quiet; }
+
+void print_note(std::string_view text) {
+  if (!quiet) std::cerr << name_of_program << ": note: " << text << '\n';
+}
+
+void print_written(const std::string& file, const std::string& advice) {
+  if (quiet || file == standard_stream) return;
+  std::cout << "\nwrote " << file << (advice.empty() ? "" : ": ") << advice << '\n';
+}
+
 bool colour_allowed(Stream stream) {
+  if (colour_when != ColourWhen::automatic) return colour_when == ColourWhen::always;
   const char* no_colour = std::getenv("NO_COLOR");
   return is_terminal(stream) && (no_colour == nullptr || *no_colour == '\0');
 }
@@ -138,6 +160,7 @@ Progress::~Progress() {
 
 void Progress::update(std::int64_t done, std::int64_t total, std::string_view note) {
   using namespace std::chrono_literals;
+  if (quiet) return;
   const auto now = state_->clock();
   if (now - state_->begin < 1s || now - state_->shown < 100ms) return;
   const bool terminal = is_terminal(Stream::err);

@@ -1,27 +1,41 @@
-// What both programs do around a command: errors become one message on stderr and an exit status.
+// Frame of both programs: errors become one message on stderr and an exit status; progress, notes and colours.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "common/base/error.hpp"
 
 namespace plumb {
 
-// Runs `command`; whatever it throws is printed as "NAME: message" on stderr and becomes its exit status
-// (errors from elsewhere: run_failed). Broken pipes on stdout end quietly.
+// Runs `command`; an exception is printed as "NAME: message" on stderr and becomes the exit status (run_failed for
+// exceptions of libraries). A broken pipe on stdout ends the program quietly.
 [[nodiscard]] int run_program(std::string_view name, const std::function<ExitStatus()>& command);
 
-// True if escape codes may be written to this stream: it is a terminal, and NO_COLOR is not set (no-color.org).
+// Set by --color and --quiet.
+enum class ColourWhen { automatic, always, never };
+void set_colour(ColourWhen when);
+void set_quiet(bool wanted);
+[[nodiscard]] bool is_quiet();
+
+// Prints "NAME: note: …" on stderr, nothing with --quiet.
+void print_note(std::string_view text);
+
+// Prints "wrote FILE" and what to do with it on stdout; nothing with --quiet, or if the file is standard output.
+void print_written(const std::string& file, const std::string& advice = "");
+
+// True if escape codes may be written to this stream: --color always, or a terminal without NO_COLOR (no-color.org) and
+// without --color never.
 enum class Stream { out, err };
 [[nodiscard]] bool colour_allowed(Stream stream);
 [[nodiscard]] bool is_terminal(Stream stream);
 
-// On a terminal a line on stderr that is rewritten as work proceeds, after the first second; elsewhere a line every ten
-// seconds, every five where PLUMB_PROGRESS is set, none where it is `off`.
+// Line of progress on stderr from the first second on. A terminal's is rewritten; elsewhere a new one comes every ten
+// seconds, every five if PLUMB_PROGRESS is set. None if it is `off`, or with --quiet.
 class Progress {
  public:
   using Clock = std::function<std::chrono::steady_clock::time_point()>;

@@ -47,6 +47,9 @@ void require_layers(const TrainingBlock& training, std::size_t layers);
 // `lora: {rank, alpha, targets}` as this model has it; nothing or `none`: no LoRA. Fails for targets that no layer has.
 [[nodiscard]] std::optional<Lora> read_lora(const std::optional<YamlValue>& given, const Model& model);
 
+// Returns a machine's block, given its name ("dgx-h100"), its file or the block; what it is `like` is merged in.
+[[nodiscard]] YamlValue machine_block(const YamlValue& value);
+
 // Machine, nodes and cores; `ranks` is 0 where the block leaves it to the layout. Without a block: this machine.
 struct ClusterBlock {
   Cluster cluster = {};

@@ -20,7 +20,7 @@ std::optional<std::string> machine_meant(const std::string& word) {
   return found ? std::optional(machine_names()[*found]) : std::nullopt;
 }
 
-constexpr std::size_t longest_chain = 8;  // of machines that are like another
+constexpr std::size_t longest_chain = 8;  // machines that are like another
 
 // A name ("dgx-h100"), a file ("machines/dgx-h100.yaml") or a block.
 YamlValue block_of_machine(const YamlValue& value) {
@@ -34,32 +34,15 @@ YamlValue block_of_machine(const YamlValue& value) {
   value.fail(value.path() + ": unknown machine '" + excerpt(text) + "'", did_you_mean(text, machine_names()));
 }
 
-// The same; a machine may be like another: {like: pcie-rtx4090, name: ours, devices: 4}.
-YamlValue machine_block(const YamlValue& value) {
-  std::vector<YamlValue> chain = {block_of_machine(value)};
-  while (chain.back().is_map()) {
-    const std::optional<YamlValue> like = chain.back().find("like");
-    if (!like) break;
-    (void)like->text();  // a name or a file, no block
-    if (!chain.back().find("name")) {
-      chain.back().fail("a machine that is like another has a name of its own", "name: my-machine");
-    }
-    if (chain.size() == longest_chain) {
-      like->fail("a machine is like a machine that is like another, more than " + std::to_string(longest_chain) +
-                     " times: a circle?",
-                 "one that is like no other");
-    }
-    chain.push_back(block_of_machine(*like));
-  }
-  YamlValue block = chain.back();
-  for (std::size_t i = chain.size() - 1; i-- > 0;) block = chain[i].without({"like"}).merged_over(block);
-  return block;
-}
-
 // A machine's name or a number where the keys should stand that they belong to.
 void require_block(const YamlValue& value) {
   const bool machine = machine_meant(value.text()).has_value();
-  if (value.is_text() && !machine) return;
+  if (value.is_text() && !machine) {
+    const auto nearest = nearest_word(value.text(), machine_names());
+    if (!nearest || find_file(value.text(), value)) return;
+    value.fail("cluster: unknown machine '" + excerpt(value.text()) + "'",
+               "cluster: {machine: " + machine_names()[*nearest] + "}");
+  }
   value.fail("cluster: expected keys and values, not '" + excerpt(value.text()) + "'",
              std::string("cluster: {") + (machine ? "machine" : "ranks") + ": " + value.text() + "}");
 }
@@ -120,6 +103,27 @@ void read_network(const YamlValue& block, Cluster& cluster) {
 }
 
 }  // namespace
+
+YamlValue machine_block(const YamlValue& value) {
+  std::vector<YamlValue> chain = {block_of_machine(value)};
+  while (chain.back().is_map()) {
+    const std::optional<YamlValue> like = chain.back().find("like");
+    if (!like) break;
+    (void)like->text();  // a name or a file, no block
+    if (!chain.back().find("name")) {
+      chain.back().fail("a machine that is like another has a name of its own", "name: my-machine");
+    }
+    if (chain.size() == longest_chain) {
+      like->fail("a machine is like a machine that is like another, more than " + std::to_string(longest_chain) +
+                     " times: a circle?",
+                 "one that is like no other");
+    }
+    chain.push_back(block_of_machine(*like));
+  }
+  YamlValue block = chain.back();
+  for (std::size_t i = chain.size() - 1; i-- > 0;) block = chain[i].without({"like"}).merged_over(block);
+  return block;
+}
 
 ClusterBlock read_cluster(const YamlValue& file, std::optional<ElementType> precision) {
   const std::optional<YamlValue> given = file.find("cluster");

@@ -1,12 +1,17 @@
 #include "common/scenario_file/shipped.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
+#include <map>
+#include <optional>
 #include <regex>
 #include <sstream>
 
 #include "common/base/error.hpp"
 #include "common/base/excerpt.hpp"
+#include "common/base/files.hpp"
+#include "common/base/program.hpp"
 #include "common/cluster/machine_yaml.hpp"
 
 namespace plumb {
@@ -101,11 +106,70 @@ std::string nearest_file(const std::filesystem::path& name, const YamlValue& val
   return nearest ? "did you mean '" + others[*nearest] + "'?" : "";
 }
 
-// Where an installation beside the running program keeps them; empty where /proc does not say.
+// Returns the folder of an installation beside the running program; empty if /proc does not name the program.
 std::filesystem::path beside_program() {
   std::error_code error;
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
   return error ? std::filesystem::path() : (program.parent_path() / PLUMB_SCENARIOS_FROM_PROGRAM).lexically_normal();
+}
+
+// Folders of `scenarios/` without scenarios.
+constexpr std::array<std::string_view, 5> other_folders = {"machines", "models", "software", "published", "what-if"};
+
+std::vector<std::filesystem::path> scenario_folders(const std::filesystem::path& shipped) {
+  std::vector<std::filesystem::path> folders = {shipped};
+  std::error_code missing;
+  for (const auto& entry : std::filesystem::directory_iterator(shipped, missing)) {
+    const bool other = std::ranges::count(other_folders, entry.path().filename().string()) > 0;
+    if (entry.is_directory(missing) && !other) folders.push_back(entry.path());
+  }
+  return folders;
+}
+
+// By its name, or by its file's name: "deepseek-v3", "deepseek-v3.yaml", "models/deepseek-v3.yaml".
+std::optional<ShippedFile> shipped_file(const std::string& name, ShippedKind kind) {
+  for (ShippedFile& shipped : shipped_files(kind)) {
+    const std::string folder = shipped.file.parent_path().filename().string();
+    const std::string file = shipped.name + ".yaml";
+    if (name == shipped.name || name == file || (kind != ShippedKind::scenario && name == folder + "/" + file)) {
+      return std::move(shipped);
+    }
+  }
+  return std::nullopt;
+}
+
+std::string a(ShippedKind kind) { return (kind == ShippedKind::software ? "" : "a ") + std::string(name_of(kind)); }
+
+std::string list_command(ShippedKind kind) {
+  return "plumb list " + std::string(name_of(kind)) + (kind == ShippedKind::software ? "" : "s");
+}
+
+[[noreturn]] void fail_of_unknown_input(const std::string& argument, const std::vector<ShippedKind>& kinds) {
+  std::string wanted;
+  std::string lists;
+  std::vector<std::string> names;
+  for (const ShippedKind kind : kinds) {
+    wanted += (wanted.empty() ? "" : kind == kinds.back() ? " or " : ", ") + std::string(name_of(kind));
+    lists += (lists.empty() ? "" : ", ") + list_command(kind);
+    for (const ShippedFile& shipped : shipped_files(kind)) names.push_back(shipped.name);
+  }
+  for (const ShippedKind kind : shipped_kinds) {
+    if (std::ranges::count(kinds, kind) > 0 || !shipped_file(argument, kind)) continue;
+    throw InputError(argument, "is " + a(kind) + " that plumb ships, expected a " + wanted,
+                     "plumb show " + argument + " shows it");
+  }
+  std::error_code missing;
+  if (std::filesystem::is_directory(argument, missing)) {
+    throw InputError(argument, "is a folder, expected a file or the name of a " + wanted, lists + " lists the names");
+  }
+  const auto nearest = nearest_word(argument, names);
+  const bool path = argument.find('/') != std::string::npos || std::filesystem::path(argument).has_extension();
+  throw InputError(
+      argument,
+      path ? "cannot be read: No such file or directory" : "there is no such file, and no " + wanted + " of that name",
+      nearest ? "did you mean '" + names[*nearest] + "'?"
+      : path  ? ""
+              : lists + " lists the names");
 }
 
 }  // namespace
@@ -163,11 +227,68 @@ std::optional<std::filesystem::path> shipped_machine(const std::string& name) {
   return std::nullopt;
 }
 
-std::filesystem::path machine_file(const std::string& name) {
+std::string_view name_of(ShippedKind kind) {
+  constexpr std::array<std::string_view, 4> names = {"scenario", "model", "machine", "software"};
+  return names[static_cast<std::size_t>(kind)];
+}
+
+std::vector<ShippedFile> shipped_files(ShippedKind kind) {
+  std::map<std::string, std::filesystem::path> found;  // the first folder counts
+  for (const std::filesystem::path& shipped : shipped_scenarios()) {
+    std::vector<std::filesystem::path> folders;
+    if (kind == ShippedKind::scenario) {
+      folders = scenario_folders(shipped);
+    } else {
+      folders = {shipped / (std::string(name_of(kind)) + (kind == ShippedKind::software ? "" : "s"))};
+    }
+    for (const std::filesystem::path& folder : folders) {
+      const std::filesystem::path base = kind == ShippedKind::scenario ? shipped : folder;
+      std::error_code missing;
+      for (const auto& entry : std::filesystem::directory_iterator(folder, missing)) {
+        if (!entry.is_regular_file(missing) || entry.path().extension() != ".yaml") continue;
+        found.emplace(entry.path().lexically_relative(base).replace_extension().string(), entry.path());
+      }
+    }
+  }
+  std::vector<ShippedFile> files;
+  for (auto& [name, file] : found) files.push_back({.name = name, .file = std::move(file)});
+  return files;
+}
+
+std::string comment_on_top(const std::filesystem::path& file) {
+  std::istringstream lines(read_file(file));
+  std::string text;
+  for (std::string line; std::getline(lines, line) && line.starts_with("#");) {
+    const std::size_t begin = line.find_first_not_of("# ");
+    if (begin == std::string::npos) break;
+    text += (text.empty() ? "" : " ") + line.substr(begin);
+  }
+  return text;
+}
+
+std::string first_sentence(const std::string& text) {
+  constexpr std::array<std::string_view, 2> marks = {". ", "? "};
+  std::size_t end = text.size();
+  for (const std::string_view mark : marks) end = std::min(end, text.find(mark));
+  return text.substr(0, std::min(end + 1, text.size()));
+}
+
+std::string input_file(const std::string& argument, const std::vector<ShippedKind>& kinds) {
+  if (argument == standard_stream) return argument;
   std::error_code missing;
-  if (std::filesystem::exists(name, missing)) return name;
-  if (const auto shipped = shipped_machine(name)) return *shipped;
-  throw InputError(name, "there is no such file, and no machine of that name", did_you_mean(name, machine_names()));
+  const bool is_file = std::filesystem::exists(argument, missing) && !std::filesystem::is_directory(argument, missing);
+  for (const ShippedKind kind : kinds) {
+    const std::optional<ShippedFile> shipped = shipped_file(argument, kind);
+    if (!shipped) continue;
+    if (!is_file) return shipped->file.string();
+    if (argument == shipped->name) {
+      print_note("read the file '" + argument + "'; plumb also ships " + a(kind) + " of that name, " +
+                 shipped->file.string());
+    }
+    return argument;
+  }
+  if (is_file) return argument;
+  fail_of_unknown_input(argument, kinds);
 }
 
 YamlValue block_or_file(const YamlValue& value, const std::string& key) {

@@ -44,14 +44,15 @@ ExitStatus bench_command(const BenchArguments& arguments) {
 
 void add_bench(CLI::App& app, Command& chosen) {
   const auto arguments = std::make_shared<BenchArguments>();
-  CLI::App& command = add_command(app, "bench", "Measure how fast this host's GPUs copy, add and talk to each other",
+  CLI::App& command = add_command(app, "bench", "Measures copies, sums and messages of this host's GPUs.",
                                   "plumb-exec bench --transport nccl");
   command
       .add_option("--transport", arguments->transport,
-                  "local: two ranks that share a GPU; nccl: all GPUs, with collectives of 2, 4, … ranks "
-                  "(not run on several GPUs yet)")
+                  "local: two ranks that share a GPU. nccl: all GPUs, with collectives of 2, 4, … ranks (not run on "
+                  "several GPUs yet).")
+      ->type_name("local|nccl")
       ->capture_default_str();
-  command.add_flag("--json", arguments->json, "One JSON object on standard output");
+  command.add_flag("--json", arguments->json, "Prints one JSON object.");
   command.callback([arguments, &chosen] { chosen = [arguments] { return bench_command(*arguments); }; });
 }
 

@@ -16,6 +16,7 @@
 #include "common/base/text.hpp"
 #include "common/cost/profile/profile_noise.hpp"
 #include "common/scenario_file/read_scenario.hpp"
+#include "common/scenario_file/shipped.hpp"
 #include "exec/commands/commands.hpp"
 #include "exec/commands/rates_text.hpp"
 #include "exec/launch/launch.hpp"
@@ -97,10 +98,8 @@ void settle_microbatch(Scenario& scenario, std::int64_t asked) {
     }
     sizes = {asked};
   } else if (sizes.size() > 1) {
-    std::cerr << fmt::format(
-        "plumb-exec: note: measures a microbatch of {}, the first of the scenario's {}; "
-        "--microbatch names another\n",
-        sizes.front(), sizes.size());
+    print_note(fmt::format("measures a microbatch of {}, the first of the scenario's {}; --microbatch names another",
+                           sizes.front(), sizes.size()));
     sizes.resize(1);
   }
 }
@@ -146,24 +145,34 @@ ExitStatus calibrate_command(const CalibrateArguments& arguments) {
 void add_calibrate(CLI::App& app, Command& chosen) {
   const auto arguments = std::make_shared<CalibrateArguments>();
   CLI::App& command =
-      add_command(app, "calibrate", "Measure this machine for a scenario's shapes; it should be idle otherwise",
-                  "plumb-exec calibrate scenarios/demo.yaml -o profile.yaml");
-  command.add_option("SCENARIO", arguments->scenario, "Whose model and shapes to measure")->required();
-  command.add_option("-o,--output", arguments->output, "Profile to write (default: standard output)");
-  command.add_option("--rounds", arguments->rounds, "Rounds that measure every block once")
+      add_command(app, "calibrate", "Measures this machine for a scenario's shapes; it should be idle otherwise.",
+                  "plumb-exec calibrate demo -o profile.yaml");
+  command
+      .add_option("SCENARIO", arguments->scenario,
+                  "A file (YAML) or a name of plumb list scenarios: its model and shapes are measured.")
+      ->required();
+  command.add_option("-o,--output", arguments->output, "Writes the profile to this file; default: standard output.")
+      ->type_name("FILE");
+  command.add_option("--rounds", arguments->rounds, "Rounds that measure every block once.")
       ->check(whole_number(1, 100'000))
       ->capture_default_str();
-  command
-      .add_option("--microbatch", arguments->microbatch, "Of the scenario's microbatches the one to measure: the first")
+  command.add_option("--microbatch", arguments->microbatch, "Microbatch to measure; default: the scenario's first.")
       ->check(whole_number(1, std::int64_t{1} << 31));
-  command.add_option("--device", arguments->device, "cpu, or cuda: with a CUDA build of LibTorch")
+  command.add_option("--device", arguments->device, "cpu, or cuda with a CUDA build of LibTorch.")
+      ->type_name("cpu|cuda")
       ->capture_default_str();
   command
       .add_option("--transport", arguments->transport,
-                  "local or gloo; with --device cuda local, where ranks share a GPU, or nccl, where each has its own")
+                  "local or gloo; with --device cuda local if ranks share a GPU, or nccl if each has its own.")
+      ->type_name("local|gloo|nccl")
       ->capture_default_str();
-  command.add_flag("--json", arguments->json, "One JSON object on standard output");
-  command.callback([arguments, &chosen] { chosen = [arguments] { return calibrate_command(*arguments); }; });
+  command.add_flag("--json", arguments->json, "Prints one JSON object.");
+  command.callback([arguments, &chosen] {
+    chosen = [arguments] {
+      arguments->scenario = input_file(arguments->scenario, {ShippedKind::scenario});
+      return calibrate_command(*arguments);
+    };
+  });
 }
 
 }  // namespace plumb::exec

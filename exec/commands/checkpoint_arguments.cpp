@@ -120,21 +120,28 @@ bool is_training(const CheckpointArguments& arguments) {
 
 void add_checkpoint_arguments(CLI::App& command, CheckpointArguments& arguments) {
   constexpr std::int64_t most = 1'000'000'000;
-  command.add_option("--save", arguments.save,
-                     "Folder of checkpoints, one after the last step; steps then count from the training's first, and "
-                     "--warm-up is 0 unless given");
-  command.add_option("--save-every,--save-interval", arguments.every, "And one after every so many steps")
+  command
+      .add_option(
+          "--save", arguments.save,
+          "Saves a checkpoint to this folder after the last step. Steps then count from the start of the training, "
+          "and --warm-up is 0 unless given.")
+      ->type_name("FOLDER");
+  command.add_option("--save-every,--save-interval", arguments.every, "Saves one after every N steps, too.")
       ->check(whole_number(1, most));
   command.add_flag("--asynchronous-save,--async-save", arguments.asynchronous,
-                   "Write them beside the steps that follow, from a copy in memory of what each rank writes");
-  command.add_option("--keep", arguments.keep, "Checkpoints to keep, the newest (default: all)")
+                   "Writes checkpoints while training goes on, from a copy in memory.");
+  command.add_option("--keep", arguments.keep, "Number of newest checkpoints to keep; default: all.")
       ->check(whole_number(1, most));
-  command.add_option("--resume,--load", arguments.resume,
-                     "Go on from a checkpoint, at this plan's layout: its folder, a folder of them (the newest), or "
-                     "`latest` in --save's, and with the first step if it has none; --steps are those of the whole "
-                     "training");
-  command.add_option("--log", arguments.log,
-                     "JSON lines: loss, learning rate and time of each step; a resumed run goes on with them");
+  command
+      .add_option(
+          "--resume,--load", arguments.resume,
+          "Resumes from a checkpoint at this plan's layout: its folder, a folder of checkpoints (the newest), or "
+          "`latest` in --save's folder, which may have none yet. --steps counts the whole training.")
+      ->type_name("FOLDER");
+  command
+      .add_option("--log", arguments.log,
+                  "Writes loss, learning rate and time of each step as JSON lines; a resumed run appends.")
+      ->type_name("FILE");
 }
 
 CheckpointOptions checkpoint_options(const CheckpointArguments& arguments, const Plan& plan,

@@ -114,6 +114,7 @@ void take_folder(const CompareArguments& arguments, const std::vector<std::files
 ExitStatus compare_command(const CompareArguments& arguments) {
   const SessionOptions options = session_options(arguments.session);
   if (arguments.plans.size() < 2) throw InputError("plumb-exec compare", "expected at least two plans");
+  require_readable(arguments.plans, options);
   const std::vector<std::filesystem::path> files = output_files(arguments);
   std::vector<Plan> plans;
   for (const std::string& path : arguments.plans) plans.push_back(read_plan(path));
@@ -143,12 +144,13 @@ ExitStatus compare_command(const CompareArguments& arguments) {
 void add_compare(CLI::App& app, Command& chosen) {
   const auto arguments = std::make_shared<CompareArguments>();
   CLI::App& command = add_command(
-      app, "compare", "Alternate the steps of several plans in one run, so that the machine's mood is shared",
+      app, "compare", "Alternates the steps of several plans in one run, so that all meet the same machine.",
       "plumb-exec compare uniform.json dynamic.json --steps 20 -o timelines/");
-  command.add_option("PLAN", arguments->plans, "Two or more plans for the same number of ranks")->required();
-  command.add_option("-o,--output", arguments->folder, "Folder for each plan's measured timeline");
+  command.add_option("PLAN", arguments->plans, "Two or more plans for the same number of ranks.")->required();
+  command.add_option("-o,--output", arguments->folder, "Writes each plan's measured timeline to this folder.")
+      ->type_name("FOLDER");
   add_session_arguments(command, arguments->session);
-  command.add_flag("--json", arguments->json, "One JSON object on standard output");
+  command.add_flag("--json", arguments->json, "Prints one JSON object.");
   command.callback([arguments, &chosen] { chosen = [arguments] { return compare_command(*arguments); }; });
 }
 

@@ -302,6 +302,10 @@ void require_files(const RunArguments& arguments, const Plan& plan, SessionOptio
 ExitStatus run_command(const RunArguments& arguments) {
   require_plan(arguments.plan);
   SessionOptions options = session_options(arguments.session);
+  require_readable({arguments.plan}, options);
+  if (arguments.output == standard_stream) {
+    throw InputError("-o -", "the run prints to standard output while it trains", "name a file");
+  }
   const Exports exports = exports_of(arguments);
   options.tells_steps = !arguments.json;
   options.gathers_weights = !exports.model.empty() || !exports.adapters_folder.empty();
@@ -322,32 +326,42 @@ ExitStatus run_command(const RunArguments& arguments) {
 
 void add_run(CLI::App& app, Command& chosen) {
   const auto arguments = std::make_shared<RunArguments>();
-  CLI::App& command = add_command(app, "run", "Train a plan and write down what happened when",
+  CLI::App& command = add_command(app, "run", "Trains a plan and measures each action.",
                                   "plumb-exec run plan.json -o measured.json --steps 10");
-  command.add_option("PLAN", arguments->plan, "Written by `plumb plan`")->required();
-  command.add_option("-o,--output", arguments->output, "Measured timeline, a Chrome trace");
+  command.add_option("PLAN", arguments->plan, "A plan that plumb plan wrote.")->required();
+  command.add_option("-o,--output", arguments->output, "Writes the measured timeline, a Chrome trace for Perfetto.")
+      ->type_name("FILE");
+  command.add_flag("--json", arguments->json, "Prints one JSON object.");
   add_session_arguments(command, arguments->session);
   add_checkpoint_arguments(command, arguments->checkpoint);
   SessionOptions& options = arguments->session.options;
   command.add_flag("--check", options.check,
-                   "Compare losses and gradients with a single device; status 1 if they differ");
-  command.add_option(
-      "--weights", arguments->weights,
-      "Begin with these: a Hugging Face checkpoint's folder, its model.safetensors, or what --export wrote");
-  command.add_option("--export", arguments->exports.model,
-                     "After the last step: all weights, adapters merged in, as safetensors: a file, or a folder that "
-                     "gets a config.json, too");
+                   "Compares losses and gradients with a single device; exits with status 1 if they differ.");
   command
-      .add_option("--export-names", arguments->export_names,
-                  "Names of the exported tensors (default: Hugging Face's where the model was read from a config.json, "
-                  "else plumb's)")
+      .add_option(
+          "--weights", arguments->weights,
+          "Initial weights: the folder of a Hugging Face checkpoint, its model.safetensors, or a file of --export.")
+      ->type_name("FILE");
+  command
+      .add_option(
+          "--export", arguments->exports.model,
+          "Writes all weights after the last step, adapters merged in, as safetensors: to a file, or to a folder "
+          "with a config.json.")
+      ->type_name("FILE");
+  command
+      .add_option(
+          "--export-names", arguments->export_names,
+          "Names of the exported tensors; default: Hugging Face's if the model was read from a config.json, else "
+          "plumb's.")
       ->check(CLI::IsMember({"plumb", "hugging-face"}));
-  command.add_option("--export-adapters", arguments->exports.adapters_folder,
-                     "After the last step: LoRA's adapters as PEFT reads them, into this folder");
-  command.add_flag("--json", arguments->json, "One JSON object on standard output");
+  command
+      .add_option("--export-adapters", arguments->exports.adapters_folder,
+                  "Writes LoRA's adapters after the last step as PEFT reads them, to this folder.")
+      ->type_name("FOLDER");
   // For tests and demonstrations.
-  command.add_option("--inject", options.fault, "Put a fault into the schedule")->group("");
-  command.add_flag("--force-unchecked", options.force_unchecked, "Run what the validator refuses")->group("");
+  command.add_option("--inject", options.fault, "Puts a fault into the schedule.")->group("");
+  command.add_flag("--force-unchecked", options.force_unchecked, "Runs a schedule that the validator refuses.")
+      ->group("");
   command.callback([arguments, &command, &chosen] {
     arguments->warm_up_given = command.count("--warm-up") > 0;
     chosen = [arguments] { return run_command(*arguments); };

@@ -1,35 +1,42 @@
 #include "exec/commands/session_arguments.hpp"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 
 #include "common/base/document/number_check.hpp"
+#include "common/base/files.hpp"
 
 namespace plumb::exec {
 
 void add_session_arguments(CLI::App& command, SessionArguments& arguments) {
   SessionOptions& options = arguments.options;
   constexpr std::int64_t most_bytes = std::int64_t{1} << 32;
-  command.add_option("--steps", options.steps, "Steps to measure")
+  command.add_option("--steps", options.steps, "Steps to measure.")
       ->check(whole_number(1, most_steps_of_run))
       ->capture_default_str();
-  command.add_option("--warm-up", options.warm_up, "Steps before them, trained and reported apart")
+  command.add_option("--warm-up", options.warm_up, "Steps before them; they train, and are reported apart.")
       ->check(whole_number(0, most_steps_of_run))
       ->capture_default_str();
-  command.add_option("--device", options.device, "cpu, or cuda: with a CUDA build of LibTorch")->capture_default_str();
+  command.add_option("--device", options.device, "cpu, or cuda with a CUDA build of LibTorch.")
+      ->type_name("cpu|cuda")
+      ->capture_default_str();
   command
-      .add_option("--transport", arguments.transport,
-                  "local: ranks are threads; gloo: processes, started here or by torchrun, Slurm or Open MPI; "
-                  "nccl: likewise, each with a GPU of its own (not run on several GPUs yet)")
-      ->default_str("where one of these has started it gloo, with --device cuda nccl; else local");
-  command.add_option("--data", arguments.data, "Text to train on (default: the licence texts of this system)");
+      .add_option(
+          "--transport", arguments.transport,
+          "local: ranks are threads. gloo: ranks are processes, started here or by torchrun, Slurm or Open MPI. "
+          "nccl: the same, each with its own GPU (not run on several GPUs yet).")
+      ->type_name("local|gloo|nccl")
+      ->default_str("under one of these launchers gloo, with --device cuda nccl; else local");
+  command.add_option("--data", arguments.data, "Text to train on; default: the licence texts of this system.")
+      ->type_name("FILE");
   command.add_flag("--deterministic", options.stage.deterministic,
-                   "Only operations whose result does not depend on timing");
+                   "Uses only operations whose result does not depend on timing.");
   command.add_flag("--emulate", options.emulate,
-                   "Wait the predicted times instead of computing and of summing and gathering among ranks");
-  command.add_option("--emulate-bytes", arguments.emulate_bytes, "With --emulate: bytes of a stage boundary")
+                   "Waits the predicted times in place of compute, reductions and gathers.");
+  command.add_option("--emulate-bytes", arguments.emulate_bytes, "With --emulate: bytes of a stage boundary.")
       ->check(whole_number(0, most_bytes));
   command
-      .add_option("--deadline", arguments.deadline_s, "Seconds that any action may take before its rank counts as hung")
+      .add_option("--deadline", arguments.deadline_s, "Seconds that an action may take before its rank counts as hung.")
       ->check(number_above(0))
       ->capture_default_str();
 }
@@ -46,6 +53,12 @@ std::string chosen_transport(const std::string& wanted, const std::string& devic
                      "each would train alone: leave --transport out, or start one process");
   }
   return wanted;
+}
+
+void require_readable(const std::vector<std::string>& plans, const SessionOptions& options) {
+  if (options.transport == "local" || std::ranges::count(plans, standard_stream) == 0) return;
+  throw InputError(standard_stream, "every process reads the plan, and standard input can be read by one",
+                   "name a file, or --transport local");
 }
 
 SessionOptions session_options(const SessionArguments& arguments) {

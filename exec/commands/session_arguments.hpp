@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "exec/commands/session.hpp"
 #include "exec/launch/membership.hpp"
@@ -30,6 +31,9 @@ void add_session_arguments(CLI::App& command, SessionArguments& arguments);
 // local. Throws InputError for threads in each of several processes.
 [[nodiscard]] std::string chosen_transport(const std::string& wanted, const std::string& device,
                                            const Environment& environment);
+
+// Throws InputError if a plan is standard input and several processes would read it.
+void require_readable(const std::vector<std::string>& plans, const SessionOptions& options);
 
 [[nodiscard]] SessionOptions session_options(const SessionArguments& arguments);
 

@@ -19,9 +19,11 @@ constexpr double steady_fraction = 0.02;
 bool MachineMove::conclusive() const { return !fraction || *fraction <= steady_fraction; }
 
 void add_options(CLI::App& command, Calibrations& calibrations) {
-  command.add_option("--profile-before", calibrations.before, "Calibration before the run …");
-  command.add_option("--profile-after", calibrations.after,
-                     "… and after it: if the machine moved by more than 2%, the answer is `inconclusive`.");
+  command.add_option("--profile-before", calibrations.before, "Profile calibrated before the run.")->type_name("FILE");
+  command
+      .add_option("--profile-after", calibrations.after,
+                  "Profile calibrated after it: the answer is `inconclusive` if the machine moved by more than 2%.")
+      ->type_name("FILE");
 }
 
 void require_both(const Calibrations& calibrations, const std::string& command) {

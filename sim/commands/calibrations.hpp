@@ -18,7 +18,7 @@ struct Calibrations {
   std::string after = {};
 };
 
-// How much the machine moved between the two; none where they were not given.
+// Change of the machine between the two; nullopt if they were not given.
 struct MachineMove {
   std::optional<double> fraction = {};
 

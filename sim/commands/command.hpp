@@ -1,4 +1,4 @@
-// How a command joins the program: its options are declared when it is added, its body runs after parsing.
+// Commands of the program: options are declared when a command is added, its body runs after parsing.
 #pragma once
 
 #include <functional>
@@ -23,6 +23,7 @@ void add_diff(CLI::App& program, Body& body);
 void add_validate(CLI::App& program, Body& body);
 void add_fit(CLI::App& program, Body& body);
 void add_report(CLI::App& program, Body& body);
+void add_list(CLI::App& program, Body& body);
 
 // `plumb run …` becomes `plumb-exec run …` with the same arguments. Returns only if plumb-exec does not stand beside
 // this program: then by InputError.

@@ -16,7 +16,7 @@ namespace plumb::sim {
 [[nodiscard]] std::string layout_text(const Layout& layout);
 
 // The layers of each stage, runs of equal ones folded from nine stages on: "[6, 6]", "[3 × 4, 2 × 28]" for four stages
-// of 3 and 28 of 2; cut where that is still long.
+// of 3 layers and 28 of 2; cut if that is still long.
 [[nodiscard]] std::string layers_text(const Split& split);
 
 // "demo, 1f1b, dynamic split": tells the plans of one scenario apart.

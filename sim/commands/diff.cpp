@@ -23,6 +23,7 @@
 #include "common/timeline/trace/trace.hpp"
 #include "sim/commands/calibrations.hpp"
 #include "sim/commands/command.hpp"
+#include "sim/commands/input.hpp"
 
 namespace plumb::sim {
 namespace {
@@ -50,7 +51,7 @@ std::vector<AxisOfBoth> traffic_of_both(const Timeline& predicted, const Timelin
           {"pipeline", first->pipeline, second->pipeline}};
 }
 
-// Of the median step of either file.
+// Communication times of the median step of either file.
 struct CommunicationOfBoth {
   CommunicationTimes first;
   CommunicationTimes second;
@@ -65,7 +66,7 @@ struct Verdict {
   bool within = true;
 };
 
-// What the two files are: a prediction and a run, or two of one kind, as predictions by two engines.
+// Kinds of the two files: a prediction and a run, or two of one kind, such as predictions by two engines.
 struct Sides {
   std::string first;
   std::string second;
@@ -83,14 +84,14 @@ Sides sides_of(const Timeline& first, const Timeline& second) {
 
 Verdict judge(const DiffOptions& options, const TimelineDiff& difference) {
   Verdict verdict;
-  verdict.error_fraction = std::abs(difference.predicted / difference.measured - 1);
+  verdict.error_fraction = std::abs(difference.prediction_gap());
   verdict.move = machine_move(options.calibrations);
   verdict.within =
       !options.fail_above || verdict.error_fraction <= *options.fail_above || difference.step_within_clocks();
   return verdict;
 }
 
-// What each kind of compute action of each stage takes in a step.
+// Sums the time of each kind of compute action of each stage in a step.
 std::map<std::pair<int, ActionKind>, Seconds> compute_times(const Timeline& timeline) {
   std::map<std::pair<int, ActionKind>, Seconds> times;
   for (const Event& event : median_step(timeline).events) {
@@ -99,7 +100,7 @@ std::map<std::pair<int, ActionKind>, Seconds> compute_times(const Timeline& time
   return times;
 }
 
-// Whether every kind of action of every stage differs by about the same fraction: that is the machine, not one of them.
+// True if all kinds of action of all stages differ by about the same fraction: the machine has changed, no action.
 bool differ_alike(const Timeline& predicted, const Timeline& measured) {
   std::vector<double> changes;
   const auto expected = compute_times(predicted);
@@ -114,7 +115,7 @@ bool differ_alike(const Timeline& predicted, const Timeline& measured) {
 
 bool divides_vocabulary(const Timeline& timeline) { return timeline.schedule.vocabulary_barriers > 0; }
 
-// What is proposed where no kind of action stands out of a run that is far off.
+// Advice for a run that is far off without an action that stands out.
 std::string proposal(const Timeline& predicted) {
   const std::string& provenance = predicted.costs.provenance;
   if (provenance.starts_with(measured_provenance)) {
@@ -126,36 +127,38 @@ std::string proposal(const Timeline& predicted) {
       ". ";
   if (divides_vocabulary(predicted)) {
     return unmeasured +
-           "A profile is of whole heads, and refused beside a vocabulary that the ranks divide: what moves its costs "
-           "are the machine's matmul_efficiency and memory_bandwidth (`machine: {like: …, device: {…}}`), and a run of "
-           "the same scenario without `vocabulary`, which `plumb-exec calibrate` takes, tells by how much.";
+           "A profile covers whole heads alone, and is refused with a sharded vocabulary. The prediction depends on "
+           "the "
+           "machine's matmul_efficiency and memory_bandwidth (`machine: {like: …, device: {…}}`). A run of the same "
+           "scenario without `vocabulary`, which `plumb-exec calibrate` takes, shows by how much.";
   }
   return unmeasured +
          "`plumb-exec calibrate SCENARIO -o profile.yaml` measures this machine, `plumb plan --profile profile.yaml` "
          "plans by it.";
 }
 
-// Both sides count all that the parts of a vocabulary exchange, but not at the same ranks; empty: they do.
+// Note on the exchanges of vocabulary shards, which the two sides count at other ranks; empty if both count alike.
 std::string traffic_note(const Timeline& predicted, const Sides& sides) {
   if (sides.alike() || !divides_vocabulary(predicted)) return "";
-  return "What the parts of a vocabulary exchange is predicted over rings; in a run on hosts it goes straight. So of "
-         "hidden states the rank that needs a sum receives all summands, though all ranks together receive as much, "
-         "and of the statistics, three numbers a token, each rank receives those of all others.";
+  return "The exchanges of vocabulary shards are predicted over rings; a run on hosts sends them directly. The rank "
+         "that "
+         "reduces hidden states then receives all partial sums, though all ranks together receive as much. Of the "
+         "statistics, three numbers a token, each rank receives those of all others.";
 }
 
-// What a reader of the causes should know: whole sentences.
+// Remarks on the causes, in whole sentences.
 std::vector<std::string> remarks_on(const Timeline& predicted, const Timeline& measured, const TimelineDiff& difference,
                                     const Calibrations& calibrations) {
   std::vector<std::string> remarks;
   if (has_noise_mark(predicted.costs.provenance)) remarks.emplace_back(noise_warning);
   constexpr double far_off_fraction = 0.05;
-  const double gap = difference.measured / difference.predicted - 1;
   const bool one_stands_out = std::ranges::any_of(difference.causes, [&](const DiffCause& cause) {
     return cause.seconds / (difference.measured - difference.predicted) >= 0.5;
   });
   const bool none_stands_out = !one_stands_out || differ_alike(predicted, measured);
   const bool is_run = measured.source == TimelineSource::measured;
-  if (is_run && std::abs(gap) > far_off_fraction && none_stands_out && calibrations.before.empty()) {
+  if (is_run && std::abs(difference.prediction_gap()) > far_off_fraction && none_stands_out &&
+      calibrations.before.empty()) {
     remarks.push_back(proposal(predicted));
   }
   return remarks;
@@ -196,7 +199,7 @@ void print(const CommunicationOfBoth& communication, const Sides& sides) {
   const auto hidden = [](const CommunicationTime& time) {
     return time.on_its_way > Seconds{} ? percent_text(time.hidden / time.on_its_way) : "";
   };
-  Table table{.header = {"on its way, mean of the ranks", sides.first, "hidden", sides.second, "hidden"}, .rows = {}};
+  Table table{.header = {"in flight, mean of the ranks", sides.first, "hidden", sides.second, "hidden"}, .rows = {}};
   for (const CommunicationUse use : communication_uses) {
     const CommunicationTime& first = communication.first[static_cast<std::size_t>(use)];
     const CommunicationTime& second = communication.second[static_cast<std::size_t>(use)];
@@ -235,6 +238,7 @@ Json to_json(const DiffOptions& options, const TimelineDiff& difference, const S
               {"measured_s", difference.measured.value},
               {"replay_s", difference.replay.value},
               {"error_fraction", verdict.error_fraction},
+              {"gap_fraction", difference.prediction_gap()},
               {"causes", causes},
               {"remarks", remarks}};
   if (difference.clock_uncertainty > Seconds{}) result["clock_uncertainty_s"] = difference.clock_uncertainty.value;
@@ -254,28 +258,27 @@ void print_verdict(const DiffOptions& options, const Verdict& verdict) {
   }
 }
 
-std::string how_far(const TimelineDiff& difference, const Sides& sides, const Verdict& verdict) {
+std::string how_far(const TimelineDiff& difference, const Sides& sides) {
   const bool of_clocks = difference.step_within_clocks();
   if (!sides.alike()) {
     return of_clocks ? "median step; as predicted, as far as the clocks agree"
-                     : fmt::format("median step; prediction off by {:+.1f}%",
-                                   100 * (difference.predicted / difference.measured - 1));
+                     : "median step; prediction off by " + change_text(difference.prediction_gap());
   }
   return fmt::format("{} too, by {}; the first {}", sides.second, sides.second_by,
                      of_clocks ? "takes as long, as far as the clocks agree"
-                               : "differs by " + percent_text(verdict.error_fraction) + " from it");
+                               : "differs by " + change_text(difference.prediction_gap()) + " from it");
 }
 
-void print_steps(const TimelineDiff& difference, const Sides& sides, const Verdict& verdict) {
+void print_steps(const TimelineDiff& difference, const Sides& sides) {
   std::cout << fmt::format("{:<12}{}\n{:<12}{}  ({})\n", sides.first, to_text(difference.predicted), sides.second,
-                           to_text(difference.measured), how_far(difference, sides, verdict));
+                           to_text(difference.measured), how_far(difference, sides));
   std::cout << fmt::format("replay      {}  (the step rebuilt from {} durations: {:+.2f}%)\n\n",
                            to_text(difference.replay), sides.alike() ? "the second file's" : "its own measured",
-                           (difference.replay / difference.measured - 1) * 100);
+                           100 * difference.replay_gap());
 }
 
-void print(const TimelineDiff& difference, const Sides& sides, const Verdict& verdict) {
-  print_steps(difference, sides, verdict);
+void print(const TimelineDiff& difference, const Sides& sides) {
+  print_steps(difference, sides);
   Table table{.header = {"cause", "seconds", "of the step", "largest contributors"},
               .rows = {},
               .left_columns = 1,
@@ -308,8 +311,8 @@ void print(const TimelineDiff& difference, const Sides& sides, const Verdict& ve
 
 ExitStatus diff_command(const DiffOptions& options) {
   require_both(options.calibrations, "plumb diff");
-  const Timeline predicted = read_timeline(options.predicted);
-  const Timeline measured = read_timeline(options.measured);
+  const Timeline predicted = timeline_in(options.predicted);
+  const Timeline measured = timeline_in(options.measured);
   const TimelineDiff difference = diff(predicted, measured);
   const Sides sides = sides_of(predicted, measured);
   const Verdict verdict = judge(options, difference);
@@ -325,7 +328,7 @@ ExitStatus diff_command(const DiffOptions& options) {
     result["communication"] = to_json(communication);
     std::cout << to_text(result);
   } else {
-    print(difference, sides, verdict);
+    print(difference, sides);
     print(traffic, sides, note);
     print(communication, sides);
     print_verdict(options, verdict);
@@ -337,19 +340,20 @@ ExitStatus diff_command(const DiffOptions& options) {
 }  // namespace
 
 void add_diff(CLI::App& program, Body& body) {
-  CLI::App& command = add_command(program, "diff", "Says what differs between a prediction and a run, where and why.",
-                                  "plumb diff predicted.json measured.json --fail-above 0.05");
+  CLI::App& command =
+      add_command(program, "diff", "Explains the gap between a prediction and a run: actions, ranks and causes.",
+                  "plumb diff predicted.json measured.json --fail-above 0.05");
   const auto options = std::make_shared<DiffOptions>();
-  command.add_option("PREDICTED", options->predicted, "What plumb simulate wrote with -o.")->required();
-  command.add_option("MEASURED", options->measured, "What plumb-exec run wrote with -o, or another prediction.")
+  command.add_option("PREDICTED", options->predicted, "Timeline that plumb simulate -o wrote.")->required();
+  command.add_option("MEASURED", options->measured, "Timeline that plumb-exec run -o wrote, or another prediction.")
       ->required();
   command
       .add_option("--fail-above", options->fail_above,
-                  "Exit status 1 if the predicted step is off by more than this fraction of the measured one: 0.05 "
+                  "Exits with status 1 if the prediction is off by more than this fraction of the measured step: 0.05 "
                   "allows 5%.")
       ->check(number_from(0));
   add_options(command, options->calibrations);
-  command.add_flag("--json", options->json, "Writes one JSON object to standard output.");
+  command.add_flag("--json", options->json, "Prints one JSON object.");
   command.callback([&body, options] { body = [options] { return diff_command(*options); }; });
 }
 

@@ -60,7 +60,7 @@ std::vector<PublishedTable> tables_of(const FitArguments& options, const YamlVal
   return tables;
 }
 
-// Of the machines that plumb ships.
+// Names of the shipped machines that have a `fit`.
 std::vector<std::string> machines_with_fit() {
   std::vector<std::string> names;
   for (const std::string& name : machine_names()) {
@@ -80,7 +80,7 @@ void require_fit(const YamlValue& file) {
 }
 
 Fit fit(const FitArguments& options) {
-  const YamlValue file = YamlValue::load(machine_file(options.machine));
+  const YamlValue file = YamlValue::load(input_file(options.machine, {ShippedKind::machine}));
   require_fit(file);
   const MachineFit asked = read_machine_fit(file);
   std::vector<PublishedTable> tables = tables_of(options, file);
@@ -176,12 +176,17 @@ void print(const Fit& fit, bool colour) {
 
 void add_fit(CLI::App& program, Body& body) {
   CLI::App& command = add_command(
-      program, "fit", "Refits a machine's free numbers from published tables. Changes no file.", "plumb fit dgx-a100");
+      program, "fit", "Refits a machine's free numbers from published tables, and prints them. Changes no file.",
+      "plumb fit dgx-a100");
   const auto options = std::make_shared<FitArguments>();
-  command.add_option("MACHINE", options->machine, "A machine's name or file; its `fit` says what is free.")->required();
-  command.add_option("TABLE", options->tables, "Published tables. Default: those that the machine's file names.");
-  command.add_flag("--all-tables-only", options->all_tables_only, "Does not refit without each table in turn.");
-  command.add_flag("--json", options->json, "Writes one JSON object to standard output.");
+  command
+      .add_option("MACHINE", options->machine,
+                  "A file or a name of plumb list machines; its `fit` names the free numbers.")
+      ->required();
+  command.add_option("TABLE", options->tables, "Published tables; default: those that the machine's file names.");
+  command.add_flag("--all-tables-only", options->all_tables_only,
+                   "Skips the refits that leave out each table in turn.");
+  command.add_flag("--json", options->json, "Prints one JSON object.");
   command.callback([&body, options] {
     body = [options] {
       const Fit result = fit(*options);

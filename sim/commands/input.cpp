@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
+#include <fstream>
 
 #include "common/base/document/json.hpp"
 #include "common/base/document/yaml.hpp"
@@ -11,6 +13,7 @@
 #include "common/planner/make_plan.hpp"
 #include "common/scenario_file/blocks.hpp"
 #include "common/scenario_file/other_files.hpp"
+#include "common/timeline/trace/trace.hpp"
 
 namespace plumb::sim {
 namespace {
@@ -18,11 +21,13 @@ namespace {
 constexpr std::array<std::string_view, 8> scenario_keys = {"cluster", "training", "layout",  "schedule",
                                                            "split",   "software", "profile", "for"};
 
-// Stands in the first line of a plan, so that one cut short is still told apart.
+// Stands in the first line of a plan, so that a plan cut short is still known as one.
 constexpr std::string_view plan_mark = "\"plumb plan\"";
 
-// What a plan has beside them, and no scenario; and a Hugging Face config.
+// Keys that only a plan has; and keys of a Hugging Face config.
 constexpr std::array<std::string_view, 4> plan_keys = {"format", "version", "boundary", "costs"};
+constexpr std::array<std::string_view, 4> shape_keys = {"hidden_size", "num_hidden_layers", "num_attention_heads",
+                                                        "vocab_size"};
 constexpr std::array<std::string_view, 2> config_keys = {"model_type", "architectures"};
 
 template <class Keys>
@@ -39,7 +44,7 @@ bool begins_as_json(std::string_view text) {
   return next == std::string_view::npos || text[next] == '"' || text[next] == '}';
 }
 
-// Of the whole file, which may be as large as a timeline; none where it is malformed.
+// Returns the keys at the top of a file, which may be as large as a timeline; none if it is malformed.
 std::vector<std::string> json_keys(const std::string& text) {
   std::vector<std::string> keys;
   const auto keep_nothing_within = [&](int depth, Json::parse_event_t event, const Json& value) {
@@ -52,6 +57,11 @@ std::vector<std::string> json_keys(const std::string& text) {
 InputKind kind_of_json(const std::string& text, const std::string& path) {
   if (text.find(plan_mark) != std::string::npos) return InputKind::plan;
   const std::vector<std::string> keys = json_keys(text);
+  if (is_machine(keys)) return InputKind::machine;
+  if (!has_any(keys, config_keys) && has_any(keys, shape_keys)) {
+    throw InputError(path, "key 'model_type' is missing: a Hugging Face config.json names its kind of model there",
+                     "\"model_type\": \"llama\", or the value of the model's own config.json");
+  }
   refuse_other_files(keys, path);
   if (has_any(keys, plan_keys)) return InputKind::plan;
   return has_any(keys, scenario_keys) && !has_any(keys, config_keys) ? InputKind::scenario : InputKind::model;
@@ -63,8 +73,27 @@ InputKind kind_of_input(const std::string& path) {
   const std::string text = read_file(path);
   if (begins_as_json(text)) return kind_of_json(text, path);
   const YamlValue file = YamlValue::parse(text, path);
+  if (file.is_map() && is_machine(file.keys())) return InputKind::machine;
+  if (file.is_map() && is_software(file.keys())) return InputKind::software;
   if (file.is_map()) refuse_other_files(file.keys(), path);
   return !file.is_map() || has_any(file.keys(), scenario_keys) ? InputKind::scenario : InputKind::model;
+}
+
+Timeline timeline_in(const std::string& path) {
+  std::error_code none;
+  if (!std::filesystem::is_regular_file(path, none)) return read_timeline(path);  // a pipe can be read once
+  std::string text(4096, '\0');
+  std::ifstream file(path, std::ios::binary);
+  file.read(text.data(), std::ssize(text));
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  const std::string hint =
+      "plumb simulate FILE -o predicted.json and plumb-exec run PLAN -o measured.json write timelines";
+  if (!begins_as_json(text)) throw InputError(path, "is no timeline, which is JSON", hint);
+  if (text.find(plan_mark) != std::string::npos) {
+    throw InputError(path, "is a plan, expected a timeline",
+                     "plumb simulate " + path + " -o predicted.json predicts it");
+  }
+  return read_timeline(path);
 }
 
 Plan with_profile(const Plan& plan, const std::string& profile) {

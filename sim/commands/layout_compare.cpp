@@ -14,6 +14,7 @@
 #include "common/layout/tensor_grid.hpp"
 #include "common/planner/tensor_comparison.hpp"
 #include "common/scenario_file/read_scenario.hpp"
+#include "common/scenario_file/shipped.hpp"
 #include "sim/commands/command.hpp"
 #include "sim/commands/describe.hpp"
 #include "sim/predict.hpp"
@@ -180,23 +181,29 @@ ExitStatus compare(const TensorCompareOptions& options) {
 }  // namespace
 
 void add_layout(CLI::App& program, Body& body) {
-  CLI::App& command =
-      add_command(program, "layout", "Compares tensor layouts.", "plumb layout compare scenarios/tensor-grids.yaml");
+  CLI::App& command = add_command(program, "layout", "Compares tensor layouts.", "plumb layout compare tensor-grids");
   command.require_subcommand(1);
   CLI::App& compare_command = add_command(
       command, "compare",
-      "A scenario in each tensor layout that its tensor degree allows (1d, 2d, 2.5d, 3d), and with a vocabulary "
-      "over the pipeline whole and divided: what moves, how long a step takes, what it needs.",
-      "plumb layout compare scenarios/tensor-grids.yaml");
+      "Compares the tensor layouts that a scenario's tensor degree allows (1d, 2d, 2.5d, 3d), and the vocabulary "
+      "whole and sharded over the pipeline: traffic, step and memory.",
+      "plumb layout compare tensor-grids");
   const auto options = std::make_shared<TensorCompareOptions>();
   compare_command
       .add_option("SCENARIO", options->scenario,
-                  "With one layout, whose tensor degree is above one, or whose vocabulary is divided or open.")
+                  "A scenario with one layout and a tensor degree above one, or with a sharded or open vocabulary.")
       ->required();
-  compare_command.add_option("--engine", options->engine, "What predicts, simgrid or path.")->capture_default_str();
-  compare_command.add_flag("--markdown", options->markdown, "Writes the table for documents.");
-  compare_command.add_flag("--json", options->json, "Writes one JSON object to standard output.");
-  compare_command.callback([&body, options] { body = [options] { return compare(*options); }; });
+  compare_command.add_option("--engine", options->engine, "Engine that predicts.")
+      ->type_name("simgrid|path")
+      ->capture_default_str();
+  compare_command.add_flag("--markdown", options->markdown, "Prints the table in Markdown.");
+  compare_command.add_flag("--json", options->json, "Prints one JSON object.");
+  compare_command.callback([&body, options] {
+    body = [options] {
+      options->scenario = input_file(options->scenario, {ShippedKind::scenario});
+      return compare(*options);
+    };
+  });
 }
 
 }  // namespace plumb::sim

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -16,6 +17,7 @@
 #include "common/plan/timeline_head.hpp"
 #include "common/planner/planner.hpp"
 #include "common/scenario_file/read_scenario.hpp"
+#include "common/scenario_file/shipped.hpp"
 #include "common/search/baseline.hpp"
 #include "common/study/bottleneck.hpp"
 #include "sim/commands/command.hpp"
@@ -36,7 +38,7 @@ void print_bottlenecks(const Planned& planned, const Candidate& chosen) {
     std::cout << "  bound by, uniform: " << describe_bottleneck(uniform->plan) << '\n';
   } else if (!planned.finished && is_made_for_times(chosen.choice.schedule) &&
              chosen.choice.split.method != SplitMethod::uniform) {
-    std::cout << "  The uniform split was not weighed: its schedule is made for its times, and the search had ended.\n";
+    std::cout << "  The uniform split was not evaluated: its schedule is cost-driven, and the search had ended.\n";
   }
 }
 
@@ -53,7 +55,7 @@ void print_fitting_uniform(const PlanningResult& result, const Candidate& chosen
   }
   const Candidate* fitting = fitting_uniform(result);
   if (fitting == nullptr) {
-    std::cout << "  (too large): compared with a uniform split that does not fit; none that was weighed does.\n";
+    std::cout << "  (too large): compared with a uniform split that does not fit; none that was evaluated does.\n";
     return;
   }
   std::cout << fmt::format(
@@ -111,7 +113,7 @@ Table candidate_table(const Planned& planned, const Candidate& chosen, const Sce
   return table;
 }
 
-// What slices of equal work came to, as a scenario may say it.
+// Prints the tokens of slices of equal work, in the form that a scenario takes.
 void print_slices(const Candidate& chosen) {
   const ScheduleChoice& asked = chosen.choice.schedule;
   if (asked.slices_by != SlicesBy::work || asked.slices == 1 || !chosen.built) return;
@@ -126,11 +128,12 @@ void print_counts(const Planned& planned) {
   const PlanningResult& result = planned.planning;
   if (planned.searched) {
     std::cout << fmt::format(
-        "  of {} candidates {} cannot be built or cannot fit, {} cannot be as fast; {} weighed by the longest path, {} "
+        "  of {} candidates {} cannot be built or cannot fit, {} cannot be as fast; {} evaluated by the longest path, "
+        "{} "
         "by simulation\n",
         planned.candidates, result.pruned, result.bounded, result.evaluated, result.simulated);
   } else {
-    std::cout << fmt::format("  {} weighed by the longest path, {} by simulation; {} could not be built\n",
+    std::cout << fmt::format("  {} evaluated by the longest path, {} by simulation; {} could not be built\n",
                              result.evaluated, result.simulated, result.pruned);
   }
   if (result.unproven > 0) {
@@ -153,7 +156,7 @@ std::string left_out_text(const LeftOut& group, const Scenario& scenario, const 
   if (group.why == LeftOutWhy::slower_by_bound) {
     return fmt::format("{}: at least {}, the best {}", of, to_text(group.least_time), to_text(chosen.iteration));
   }
-  return fmt::format("{}: {} {} of {}", of, group.why == LeftOutWhy::memory_bound ? "at least" : "weighed, needs",
+  return fmt::format("{}: {} {} of {}", of, group.why == LeftOutWhy::memory_bound ? "at least" : "evaluated, needs",
                      to_text(group.least_bytes), to_text(machine.device.memory.value));
 }
 
@@ -209,7 +212,7 @@ void print_baselines(const std::vector<BaselineRow>& baselines, const Candidate&
             << "  best to it: the best plan's step against this one's, -10%: a tenth shorter.\n";
 }
 
-// Whether people would shorten the first and the last stage by hand instead.
+// True if people would shorten the first and the last stage by hand instead.
 bool has_habit(const Candidate& chosen) {
   return chosen.choice.split.method == SplitMethod::dynamic && chosen.plan.schedule.chunks == 1 &&
          chosen.plan.split.layers.size() >= 3 && !has_stage_data(chosen.plan.layout);
@@ -253,6 +256,9 @@ void print(const Planned& planned, const Candidate& chosen, const std::optional<
   for (const std::string& remark : scenario.remarks) {
     std::cout << fmt::format("  {}: {}.\n", scenario.model.name, remark);
   }
+  if (options.tokens > 0) {
+    std::cout << "  best plan, " << describe(training_run(chosen, options.tokens), chosen.plan.cluster.ranks) << '\n';
+  }
   std::cout << noise_line(scenario.profile);
   print_bottlenecks(planned, chosen);
   print_fitting_uniform(result, chosen);
@@ -279,7 +285,14 @@ std::vector<std::string> each_once(const std::vector<std::string>& names) {
 }
 
 ExitStatus plan(const PlanOptions& options) {
+  require_one_output(options.output, options.json);
   if (!options.output.empty()) require_writable(options.output, {options.scenario, options.overrides.profile});
+  std::error_code none;
+  const bool readable_twice = std::filesystem::is_regular_file(options.scenario, none);
+  if (readable_twice && kind_of_input(options.scenario) == InputKind::plan) {
+    throw InputError(options.scenario, "is a plan, expected a scenario",
+                     "plumb simulate " + options.scenario + " predicts it");
+  }
   const Scenario scenario = read_scenario(options.scenario, options.overrides);
   const Evaluator evaluator = find_engine(options.engine);
   const std::vector<std::string> baselines = each_once(options.baselines);
@@ -302,7 +315,7 @@ ExitStatus plan(const PlanOptions& options) {
   }
   if (options.json) {
     std::cout << to_text(to_json(planned, chosen, rows, habit, scenario, options));
-  } else {
+  } else if (options.output != standard_stream) {
     print(planned, chosen, habit, scenario, options);
     if (!rows.empty()) print_baselines(rows, chosen, scenario);
   }
@@ -311,49 +324,71 @@ ExitStatus plan(const PlanOptions& options) {
   Plan plan = chosen.plan;
   plan.name = plan_title(plan);  // plans of one scenario stay apart in reports
   write_file(options.output, to_json(plan));
-  if (!options.json) std::cout << "\nwrote " << options.output << '\n';
+  if (!options.json) print_written(options.output);
   return ExitStatus::done;
 }
 
 }  // namespace
 
 void add_plan(CLI::App& program, Body& body) {
-  CLI::App& command = add_command(program, "plan", "Weighs the candidates of a scenario and writes the best that fits.",
-                                  "plumb plan scenario.yaml -o plan.json");
+  CLI::App& command = add_command(
+      program, "plan", "Evaluates the candidates of a scenario and writes the best plan that fits in memory.",
+      "plumb plan qwen3-next-dgx-h100\nplumb plan scenario.yaml -o plan.json");
   const auto options = std::make_shared<PlanOptions>();
-  command.add_option("SCENARIO", options->scenario, "What to train, on what (YAML).")->required();
-  command.add_option("-o,--output", options->output, "Writes the best plan to this file.");
-  command.add_option("--split", options->overrides.split,
-                     "Instead of the scenario's: uniform, parameters, dynamic, [6, 7, 7, 5], …");
-  command.add_option("--schedule", options->overrides.schedule,
-                     "Instead of the scenario's: a name, or {name: interleaved-1f1b, chunks: 2}.");
-  command.add_option("--for", options->overrides.framework,
-                     "Instead of the scenario's: only what megatron, torchtitan or plumb-exec runs.");
-  command.add_option("--profile", options->overrides.profile, "Costs that plumb-exec calibrate measured.");
-  command.add_option("--engine", options->engine, "What predicts: simgrid or path.")->capture_default_str();
-  PlanningOptions& planning = options->planning;
-  command.add_option("--top", planning.top, "Rows of the table; of an open layout 10, else all.")
-      ->check(whole_number(1, 10'000));
-  command.add_flag("--explain", options->explain, "Says what was left out, and why.");
-  command.add_flag("--pareto", planning.pareto, "Also the plans of which none is both faster and smaller.");
-  command.add_option(
-      "--baseline", options->baselines,
-      "How others would cut the best plan's layout and schedule: megatron, megatron-first-last, deepspeed-uniform, "
-      "deepspeed-parameters, torchgpipe, pipedream, dapple, alpa; the last three choose replicas too where "
-      "data degrees by stage are open.");
+  command.add_option("SCENARIO", options->scenario, "A file (YAML) or a name of plumb list scenarios.")->required();
   command
-      .add_option(
-          "--jobs", planning.jobs,
-          "Threads that search an open layout, and processes that simulate the best; default: the usable cores.")
-      ->check(whole_number(1, 1024));
+      .add_option("-o,--output", options->output,
+                  "Writes the best plan to this file; - writes it alone to standard output.")
+      ->type_name("FILE");
+  command.add_flag("--json", options->json, "Prints one JSON object.");
+  add_tokens(command, options->tokens);
+  command
+      .add_option("--schedule", options->overrides.schedule,
+                  "Schedule in place of the scenario's: a name, or {name: interleaved-1f1b, chunks: 2}.")
+      ->type_name("NAME");
+  command
+      .add_option("--split", options->overrides.split,
+                  "Split in place of the scenario's: uniform, parameters, dynamic, [6, 7, 7, 5], …")
+      ->type_name("uniform|parameters|dynamic");
+  command
+      .add_option("--for", options->overrides.framework,
+                  "Keeps only what this framework runs, in place of the scenario's `for`.")
+      ->type_name("megatron|torchtitan|plumb-exec");
+  command.add_option("--profile", options->overrides.profile, "Costs that plumb-exec calibrate measured.")
+      ->type_name("FILE");
+  command
+      .add_option("--engine", options->engine,
+                  "simgrid: ranks contend for cores and links. path: the longest path, without contention.")
+      ->type_name("simgrid|path")
+      ->capture_default_str();
+  PlanningOptions& planning = options->planning;
+  command.add_option("--top", planning.top, "Rows of the table; default: 10 for an open layout, else all.")
+      ->check(whole_number(1, 10'000));
   command
       .add_option("--time-limit", planning.time_limit,
-                  "Seconds after which the best so far is taken, as after Ctrl-C or SIGTERM; 0 ends at once.")
+                  "Seconds after which the search returns the best plan so far, as Ctrl-C and SIGTERM do; 0 returns at "
+                  "once.")
       ->check(number_from(0));
-  command.add_flag("--no-prune", planning.all_sizes, "Weighs also what the memory bound excludes: the same answer.");
-  command.add_flag("--no-bound", planning.all_times, "Weighs also what the time bound excludes: the same answer.");
-  command.add_flag("--json", options->json, "Writes one JSON object to standard output.");
-  command.callback([&body, options] { body = [options] { return plan(*options); }; });
+  command.add_flag("--explain", options->explain, "Prints which candidates were left out, and why.");
+  command.add_flag("--pareto", planning.pareto, "Prints the front of time against memory.");
+  command
+      .add_option("--baseline", options->baselines,
+                  "Cuts the best plan's layout and schedule as another planner would: megatron, megatron-first-last, "
+                  "deepspeed-uniform, deepspeed-parameters, torchgpipe, pipedream, dapple, alpa. The last three also "
+                  "choose replicas if data degrees by stage are open.")
+      ->type_name("PLANNER");
+  command
+      .add_option("--jobs", planning.jobs,
+                  "Threads that search, and processes that simulate the best plans; default: the usable cores.")
+      ->check(whole_number(1, 1024));
+  command.add_flag("--no-prune", planning.all_sizes, "Disables memory pruning (slower, same result).");
+  command.add_flag("--no-bound", planning.all_times, "Disables time pruning (slower, same result).");
+  command.callback([&body, options] {
+    body = [options] {
+      options->scenario = input_file(options->scenario, {ShippedKind::scenario});
+      return plan(*options);
+    };
+  });
 }
 
 }  // namespace plumb::sim

@@ -18,6 +18,12 @@ double utilisation(const Candidate& candidate) {
   return flops_utilisation(candidate.plan, trained_flops(candidate.plan), candidate.iteration);
 }
 
+TrainingRun training_run(const Candidate& candidate, double tokens) {
+  const Training& training = candidate.plan.training;
+  return training_run(tokens, static_cast<double>(training.global_batch * training.sequence), tokens_per_s(candidate),
+                      candidate.plan.cluster.ranks);
+}
+
 namespace {
 
 Json order_json(const Layout& layout) {
@@ -98,6 +104,7 @@ Json to_json(const Planned& planned, const Candidate& chosen, const std::vector<
   for (const Candidate& candidate : result.candidates) {
     const Candidate* uniform = candidate.built ? uniform_of(candidate, result) : nullptr;
     candidates.push_back(to_json(candidate, scenario));
+    if (options.tokens > 0 && candidate.built) add_to(candidates.back(), training_run(candidate, options.tokens));
     candidates.back()["to_uniform_fraction"] =
         uniform == nullptr ? Json(nullptr) : Json(change_from(*uniform, candidate));
     candidates.back()["uniform_fits"] = uniform == nullptr ? Json(nullptr) : Json(uniform->fits);

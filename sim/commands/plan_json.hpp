@@ -1,4 +1,4 @@
-// What `plumb plan` was asked, what its outputs say of a candidate, and the one for programs.
+// Options of `plumb plan`, and its JSON.
 #pragma once
 
 #include <optional>
@@ -9,6 +9,7 @@
 #include "common/planner/planner.hpp"
 #include "common/scenario_file/read_scenario.hpp"
 #include "sim/commands/planning.hpp"
+#include "sim/commands/training_run.hpp"
 #include "sim/predict.hpp"
 
 namespace plumb::sim {
@@ -20,6 +21,7 @@ struct PlanOptions {
   ScenarioOverrides overrides;
   PlanningOptions planning;
   std::vector<std::string> baselines;
+  double tokens = 0;  // tokens of the whole training; 0 if not given
   bool explain = false;
   bool json = false;
 };
@@ -41,9 +43,12 @@ inline Offload offload_of(const PlanChoice& choice, const Scenario& scenario) {
   return choice.offload.value_or(scenario.training.offload);
 }
 
-// Of a candidate that was built: tokens of the global batch by its step, and MFU.
+// Tokens per second and MFU of a candidate that was built.
 [[nodiscard]] double tokens_per_s(const Candidate& candidate);
 [[nodiscard]] double utilisation(const Candidate& candidate);
+
+// A candidate that was built, over this many tokens.
+[[nodiscard]] TrainingRun training_run(const Candidate& candidate, double tokens);
 
 inline bool has_reason(const LeftOut& group) {
   return group.why == LeftOutWhy::cannot_be_built || group.why == LeftOutWhy::unproven;

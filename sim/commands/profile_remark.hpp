@@ -1,4 +1,4 @@
-// What `show` and `plan` say of a profile whose blocks were measured too unevenly.
+// Remarks of `show` and `plan` on a profile whose blocks were measured too unevenly.
 #pragma once
 
 #include <optional>

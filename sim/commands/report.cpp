@@ -8,11 +8,13 @@
 #include "common/base/command_line.hpp"
 #include "common/base/document/json.hpp"
 #include "common/base/files.hpp"
+#include "common/base/program.hpp"
 #include "common/base/text.hpp"
 #include "common/timeline/report/report.hpp"
 #include "common/timeline/trace/trace.hpp"
 #include "sim/commands/calibrations.hpp"
 #include "sim/commands/command.hpp"
+#include "sim/commands/input.hpp"
 
 namespace plumb::sim {
 namespace {
@@ -26,11 +28,12 @@ struct ReportOptions {
 
 ExitStatus report(const ReportOptions& options) {
   require_both(options.calibrations, "plumb report");
+  require_one_output(options.output, options.json);
   std::vector<std::string> inputs = options.timelines;
   inputs.insert(inputs.end(), {options.calibrations.before, options.calibrations.after});
   require_writable(options.output, inputs);
   std::vector<Timeline> timelines;
-  for (const std::string& path : options.timelines) timelines.push_back(read_timeline(path));
+  for (const std::string& path : options.timelines) timelines.push_back(timeline_in(path));
   const MachineMove move = machine_move(options.calibrations);
   const std::string page = html_report(timelines, describe(move));
   write_file(options.output, page);
@@ -41,7 +44,7 @@ ExitStatus report(const ReportOptions& options) {
     if (clocks > Seconds{}) json["clock_uncertainty_s"] = clocks.value;
     add_to(json, move);
     std::cout << to_text(json);
-  } else {
+  } else if (options.output != standard_stream && !is_quiet()) {
     std::cout << "wrote " << options.output << " (" << to_text(Bytes{static_cast<std::int64_t>(page.size())})
               << "): open it in a browser, it needs no network\n";
   }
@@ -51,13 +54,13 @@ ExitStatus report(const ReportOptions& options) {
 }  // namespace
 
 void add_report(CLI::App& program, Body& body) {
-  CLI::App& command = add_command(program, "report", "Writes one HTML page about timelines that explains itself.",
+  CLI::App& command = add_command(program, "report", "Writes one HTML page about one or more timelines.",
                                   "plumb report predicted.json measured.json -o report.html");
   const auto options = std::make_shared<ReportOptions>();
-  command.add_option("TIMELINE", options->timelines, "What simulate and run wrote with -o.")->required();
-  command.add_option("-o,--output", options->output, "The page.")->capture_default_str();
+  command.add_option("TIMELINE", options->timelines, "Timelines that simulate -o and run -o wrote.")->required();
+  command.add_option("-o,--output", options->output, "The page.")->type_name("FILE")->capture_default_str();
   add_options(command, options->calibrations);
-  command.add_flag("--json", options->json, "Writes one JSON object to standard output.");
+  command.add_flag("--json", options->json, "Prints one JSON object.");
   command.callback([&body, options] { body = [options] { return report(*options); }; });
 }
 

@@ -22,12 +22,15 @@ void run_plumb_exec(char** arguments) {
 }
 
 void add_run(CLI::App& program) {
-  add_command(program, "run", "Executes a plan on ranks of this machine: hands over to plumb-exec run.",
-              "plumb run plan.json --steps 10 -o measured.json");
-  add_command(program, "compare", "Alternates the steps of several plans: hands over to plumb-exec compare.",
-              "plumb compare uniform.json dynamic.json --steps 20");
-  add_command(program, "calibrate", "Measures this machine: hands over to plumb-exec calibrate.",
-              "plumb calibrate scenario.yaml -o profile.yaml");
+  const auto add = [&](const char* name, const char* description, const char* example) {
+    add_command(program, name, description, example).allow_extras();
+  };
+  add("run", "Trains a plan on this machine's ranks; plumb-exec run --help has its options.",
+      "plumb run plan.json --steps 10 -o measured.json");
+  add("compare", "Alternates the steps of several plans; plumb-exec compare --help has its options.",
+      "plumb compare uniform.json dynamic.json --steps 20");
+  add("calibrate", "Measures this machine; plumb-exec calibrate --help has its options.",
+      "plumb calibrate scenario.yaml -o profile.yaml");
 }
 
 }  // namespace plumb::sim

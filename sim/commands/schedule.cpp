@@ -23,6 +23,7 @@
 #include "common/plan/plan.hpp"
 #include "common/schedule/action_index.hpp"
 #include "common/schedule/generators/registry.hpp"
+#include "common/schedule/interchange/problem_causes.hpp"
 #include "common/schedule/interchange/pytorch_csv.hpp"
 #include "common/schedule/interchange/pytorch_messages.hpp"
 #include "common/schedule/interchange/schedule_file.hpp"
@@ -56,7 +57,7 @@ std::string list_text(const std::vector<double>& numbers) {
   return list;
 }
 
-// What another program is to read.
+// Returns the text for another program.
 std::string exported_text(const ExportOptions& options, std::vector<std::string>& notes) {
   const bool is_csv = options.format.starts_with("pytorch-csv");
   if (!is_csv && !options.written_alphabet.empty()) {
@@ -100,6 +101,26 @@ ExitStatus export_schedule(const ExportOptions& options) {
   return ExitStatus::done;
 }
 
+Json to_json(const std::vector<ProblemCause>& causes) {
+  Json list = Json::array();
+  for (const ProblemCause& cause : causes) {
+    list.push_back({{"text", cause.text}, {"follow", cause.follow}});
+    if (cause.place.line == 0) continue;
+    list.back()["line"] = cause.place.line;
+    list.back()["column"] = cause.place.column;
+  }
+  return list;
+}
+
+std::string cause_text(const ProblemCause& cause) {
+  std::string text = cause.place.line > 0 ? to_string(cause.place) + ": " + cause.text : cause.text;
+  if (cause.follow > 0) {
+    text += fmt::format(" (and {} more {} that {} from it)", cause.follow, cause.follow == 1 ? "problem" : "problems",
+                        cause.follow == 1 ? "follows" : "follow");
+  }
+  return text;
+}
+
 Json to_json(const std::vector<ScheduleProblem>& problems) {
   Json list = Json::array();
   for (const ScheduleProblem& problem : problems) {
@@ -122,13 +143,14 @@ ExitStatus check(const CheckOptions& options) {
       read_schedule_text(read_file(options.file), options.file, alphabet_of(options.alphabet));
   const Schedule& schedule = reading.schedule;
   std::vector<ScheduleProblem> problems = validate(schedule);
-  // Where a queue is crossed for plumb it is so for PyTorch, too: said once.
+  // A queue that is crossed for plumb is crossed for PyTorch, too: reported once.
   if (reading.for_pytorch && problems.empty()) problems = check_pytorch_queues(schedule);
   if (options.memory_limit) {
     for (ScheduleProblem& problem : check_activations(schedule, *options.memory_limit)) {
       problems.push_back(std::move(problem));
     }
   }
+  const std::vector<ProblemCause> causes = fold_problems(reading, problems, options.file);
   const std::vector<double> peaks = peak_activations(schedule);
   if (options.json) {
     std::cout << to_text(Json{{"valid", problems.empty()},
@@ -140,74 +162,55 @@ ExitStatus check(const CheckOptions& options) {
                               {"chunks", schedule.chunks},
                               {"peak_activations", peaks},
                               {"notes", reading.notes},
+                              {"causes", to_json(causes)},
                               {"problems", to_json(problems)}});
     return problems.empty() ? ExitStatus::done : ExitStatus::answer_is_no;
   }
   std::cout << fmt::format("{}: {}; {} ranks, {}, {} microbatches\n", options.file, reading.taken_for, schedule.ranks,
                            stages_text(schedule), schedule.microbatches);
   for (const std::string& note : reading.notes) std::cout << "  note: " << note << '\n';
-  for (const ScheduleProblem& problem : problems) std::cout << "  " << problem.text << '\n';
-  std::cout << (problems.empty() ? fmt::format("valid: it runs to its end without a deadlock; activations {} at the "
-                                               "peak of each rank\n",
-                                               list_text(peaks))
-                                 : fmt::format("not valid: {} {}\n", problems.size(),
-                                               problems.size() == 1 ? "problem" : "problems"));
+  for (const ProblemCause& cause : causes) std::cout << "  " << cause_text(cause) << '\n';
+  std::cout << (problems.empty()
+                    ? fmt::format("valid: it runs to its end without a deadlock; activations {} at the "
+                                  "peak of each rank\n",
+                                  list_text(peaks))
+                    : fmt::format("not valid: {} {}\n", causes.size(), causes.size() == 1 ? "fault" : "faults"));
   return problems.empty() ? ExitStatus::done : ExitStatus::answer_is_no;
 }
 
-ExitStatus list(bool json) {
-  if (json) {
-    Json entries = Json::array();
-    for (const ScheduleEntry& entry : schedule_entries()) {
-      entries.push_back({{"name", entry.name},
-                         {"title", entry.title},
-                         {"source", entry.source},
-                         {"requirement", entry.requirement},
-                         {"splits_backward", entry.splits_backward},
-                         {"uses_chunks", entry.uses_chunks}});
-    }
-    std::cout << to_text(Json{{"schedules", entries}});
-    return ExitStatus::done;
-  }
-  Table table{.header = {"name", "source", "needs"}, .rows = {}, .left_columns = 3};
-  for (const ScheduleEntry& entry : schedule_entries()) {
-    table.rows.push_back({entry.name, entry.source, entry.requirement});
-  }
-  std::cout << to_text(table, colour_allowed(Stream::out));
-  return ExitStatus::done;
-}
-
 void add_schedule_export(CLI::App& parent, Body& body) {
-  CLI::App& command =
-      add_command(parent, "export", "Writes a schedule to standard output for other programs.",
-                  "plumb schedule export 1f1b --ranks 4 --microbatches 8 --format pytorch-csv > schedule.csv");
+  CLI::App& command = add_command(parent, "export", "Prints a schedule for other programs.",
+                                  "plumb schedule export 1f1b --ranks 4 --microbatches 8 -o schedule.csv");
   const auto options = std::make_shared<ExportOptions>();
   add_schedule_options(command, *options);
   command
       .add_option(
           "--format", options->format,
-          "pytorch-csv: torch.distributed.pipelining, compute only; pytorch-csv-comms: with communication; json: "
-          "all that a schedule is; megatron-layout: the pipeline_model_parallel_layout of a plan's split.")
+          "pytorch-csv: torch.distributed.pipelining, compute only; pytorch-csv-comms: with communication; json: the "
+          "whole schedule; megatron-layout: pipeline_model_parallel_layout of a plan's split.")
       ->check(CLI::IsMember({"pytorch-csv", "pytorch-csv-comms", "json", "megatron-layout"}))
       ->capture_default_str();
-  add_alphabet(command, options->written_alphabet, "In which a CSV is written.");
+  add_alphabet(command, options->written_alphabet, "Alphabet of the CSV.");
   command.callback([&body, options] { body = [options] { return export_schedule(*options); }; });
 }
 
 void add_schedule_check(CLI::App& parent, Body& body) {
-  CLI::App& command =
-      add_command(parent, "check",
-                  "Says whether a schedule that others wrote is valid: duplicates, crossed dependencies, unmatched or "
-                  "crossed messages, deadlocks, memory.",
-                  "plumb schedule check schedule.csv --memory-limit 4");
+  CLI::App& command = add_command(
+      parent, "check",
+      "Checks a schedule from a file: duplicates, crossed dependencies, unmatched or crossed messages, deadlocks, "
+      "memory.",
+      "plumb schedule check schedule.csv --memory-limit 4");
   const auto options = std::make_shared<CheckOptions>();
-  command.add_option("FILE", options->file, "A CSV of torch.distributed.pipelining, JSON, or a plan.")->required();
+  command
+      .add_option("FILE", options->file,
+                  "A CSV of torch.distributed.pipelining, JSON, or a plan; - reads standard input.")
+      ->required();
   add_alphabet(command, options->alphabet, read_alphabet);
   command
       .add_option("--memory-limit", options->memory_limit,
-                  "The most activations that a rank may hold at once, in its share of a microbatch.")
+                  "Largest number of activations that a rank may hold at once, in its share of a microbatch.")
       ->check(number_from(0));
-  command.add_flag("--json", options->json, "Writes one JSON object to standard output.");
+  command.add_flag("--json", options->json, "Prints one JSON object.");
   command.callback([&body, options] { body = [options] { return check(*options); }; });
 }
 
@@ -217,11 +220,7 @@ void add_schedule(CLI::App& program, Body& body) {
   CLI::App& command = add_command(program, "schedule", "Lists, draws, compares, exports and checks pipeline schedules.",
                                   "plumb schedule show 1f1b --ranks 4 --microbatches 8 --times 1,1,1");
   command.require_subcommand(1);
-  const auto as_json = std::make_shared<bool>(false);
-  CLI::App& list_command =
-      add_command(command, "list", "All schedules, their source and what they need.", "plumb schedule list");
-  list_command.add_flag("--json", *as_json, "Writes one JSON object to standard output.");
-  list_command.callback([&body, as_json] { body = [as_json] { return list(*as_json); }; });
+  add_schedule_list(command, body);
   add_schedule_show(command, body);
   add_schedule_compare(command, body);
   add_schedule_export(command, body);

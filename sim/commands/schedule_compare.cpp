@@ -10,11 +10,13 @@
 
 #include "common/base/command_line.hpp"
 #include "common/base/document/json.hpp"
+#include "common/base/files.hpp"
 #include "common/base/program.hpp"
 #include "common/base/text.hpp"
 #include "common/graph/memory.hpp"
 #include "common/planner/planner.hpp"
 #include "common/scenario_file/read_scenario.hpp"
+#include "common/scenario_file/shipped.hpp"
 #include "common/schedule/weight_versions.hpp"
 #include "common/timeline/statistics.hpp"
 #include "sim/commands/describe.hpp"
@@ -38,19 +40,19 @@ struct CompareOptions : ShapeOptions {
 struct Row {
   const ScheduleEntry* entry = nullptr;
   ScheduleShape shape = {};
-  std::string reason = {};      // why it could not be built; empty: it was
-  std::string hint = {};        // what could be done about that
+  std::string reason = {};      // the reason why it was not built; empty if it was
+  std::string hint = {};        // remedy for that
   double time = 0;              // the makespan in the unit of --times, or the step in seconds
-  Bubbles bubbles = {};         // of a scenario only the fractions
-  double peak_activations = 0;  // of the fullest rank
+  Bubbles bubbles = {};         // fractions alone for a scenario
+  double peak_activations = 0;  // on the fullest rank
   int copies = 1;               // replicas
-  int versions = 1;             // of the weights, on the rank that keeps most
-  // Of a scenario:
+  int versions = 1;             // versions of the weights, on the rank that stores most
+  // With a scenario:
   std::string split = {};
   std::int64_t microbatch = 0;
   Bytes peak_bytes = {};
   bool fits = true;
-  std::string provenance = {};  // of the costs
+  std::string provenance = {};  // source of the costs
 };
 
 bool faster(const Row& a, const Row& b) {
@@ -83,7 +85,7 @@ void describe_memory(Row& row, const Schedule& schedule) {
   row.copies = replicas(schedule);
 }
 
-// What is asked for of a schedule: with one chunk a rank and with several zb-auto is two schedules.
+// Shapes to compare of a schedule: zb-auto is two schedules, with one chunk a rank and with several.
 std::vector<CompareOptions> variants_of(const ScheduleEntry& entry, const CompareOptions& options) {
   std::vector<CompareOptions> variants = {options};
   if (!entry.uses_times || options.chunks > 0) return variants;
@@ -230,7 +232,7 @@ void print(const std::vector<Row>& rows, bool scenario) {
   const auto asynchronous = [](const Row& row) { return row.reason.empty() && row.entry->updates_within; };
   if (std::any_of(rows.begin(), rows.end(), asynchronous)) {
     std::cout
-        << "  * updates weights within the batch: its bubble stands once at both ends of a run, not in each step.\n";
+        << "  * updates weights within the batch: its bubble counts once at both ends of a run, not in each step.\n";
   }
   bool first = true;
   for (const Row& row : rows) {
@@ -322,7 +324,8 @@ ExitStatus compare_on_scenario(const CompareOptions& options) {
   }
   const std::vector<const ScheduleEntry*> entries =
       entries_named({options.arguments.begin() + 1, options.arguments.end()});
-  const Scenario scenario = read_scenario(options.arguments.front(), {.profile = options.profile});
+  const Scenario scenario =
+      read_scenario(input_file(options.arguments.front(), {ShippedKind::scenario}), {.profile = options.profile});
   const Evaluator evaluator = find_engine(options.engine);
   std::vector<Row> rows;
   {
@@ -348,27 +351,32 @@ ExitStatus compare_on_scenario(const CompareOptions& options) {
 
 bool is_scenario(const std::string& argument) {
   if (argument == "all" || is_registered(argument)) return false;
-  return argument.ends_with(".yaml") || argument.ends_with(".yml") || std::filesystem::exists(argument);
+  if (argument == standard_stream || argument.ends_with(".yaml") || argument.ends_with(".yml")) return true;
+  const auto shipped = shipped_files(ShippedKind::scenario);
+  return std::filesystem::exists(argument) ||
+         std::ranges::any_of(shipped, [&](const ShippedFile& one) { return one.name == argument; });
 }
 
 }  // namespace
 
 void add_schedule_compare(CLI::App& parent, Body& body) {
   CLI::App& command = add_command(
-      parent, "compare", "Several schedules on the same costs: given times, or what a scenario's stages really cost.",
+      parent, "compare", "Compares schedules on the same costs: given times, or the costs of a scenario's stages.",
       "plumb schedule compare all --ranks 4 --microbatches 8 --times 1,1,1");
   const auto options = std::make_shared<CompareOptions>();
   command
       .add_option("NAME", options->arguments,
-                  "Schedules of plumb schedule list, or all; with a scenario (YAML) at what its stages cost.")
+                  "Names of plumb list schedules, or all; with a scenario among them, at the costs of its stages.")
       ->required();
   add_shape(command, *options, false);
   add_times(command, options->times);
-  command.add_option("--profile", options->profile, "Of a scenario: costs that plumb-exec calibrate measured.");
-  command.add_option("--engine", options->engine, "Of a scenario: what predicts, simgrid or path.")
+  command.add_option("--profile", options->profile, "With a scenario: costs that plumb-exec calibrate measured.")
+      ->type_name("FILE");
+  command.add_option("--engine", options->engine, "With a scenario: engine that predicts.")
+      ->type_name("simgrid|path")
       ->capture_default_str();
-  command.add_flag("--markdown", options->markdown, "Writes the table with formulas and papers, for documents.");
-  command.add_flag("--json", options->json, "Writes one JSON object to standard output.");
+  command.add_flag("--markdown", options->markdown, "Prints the table in Markdown, with formulas and papers.");
+  command.add_flag("--json", options->json, "Prints one JSON object.");
   command.callback([&body, options] {
     std::vector<std::string>& arguments = options->arguments;
     const auto place = std::ranges::find_if(arguments, is_scenario);

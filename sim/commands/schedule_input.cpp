@@ -6,12 +6,12 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <iostream>
 #include <span>
 #include <utility>
 
 #include "common/base/error.hpp"
 #include "common/base/files.hpp"
+#include "common/base/program.hpp"
 #include "common/scenario_file/blocks.hpp"
 #include "common/schedule/generators/registry.hpp"
 #include "common/schedule/interchange/schedule_file.hpp"
@@ -40,7 +40,7 @@ ScheduleOptions with_description(ScheduleOptions options) {
   const ScheduleChoice choice = read_schedules(value, {.open = true}).front();
   for (const auto& [name, given] : std::span(shape_options).subspan(undescribed)) {
     if (options.*given == 0) continue;
-    throw InputError(name, fmt::format("stands beside '{}', which says it", options.input),
+    throw InputError(name, fmt::format("is given twice: '{}' has it, too", options.input),
                      fmt::format("{} alone, or that without {}", choice.name, name));
   }
   if (!choice.slice_tokens.empty() || choice.in_flight > 0) {
@@ -91,10 +91,10 @@ NamedSchedule from_file(const ScheduleOptions& options) {
 void add_schedule_options(CLI::App& command, ScheduleOptions& options) {
   command
       .add_option("NAME|FILE", options.input,
-                  "One of plumb schedule list, or a file: CSV of torch.distributed.pipelining, JSON, a plan.")
+                  "A name of plumb list schedules, or a file: CSV of torch.distributed.pipelining, JSON, a plan.")
       ->required();
   add_shape(command, options, false);
-  command.add_flag("--json", options.json, "Writes one JSON object to standard output.");
+  command.add_flag("--json", options.json, "Prints one JSON object.");
 }
 
 void add_alphabet(CLI::App& command, std::string& alphabet, const std::string& what) {
@@ -115,13 +115,13 @@ bool is_registered(const std::string& name) {
 
 NamedSchedule schedule_of(const ScheduleOptions& options, const ShareTimes& times) {
   std::error_code missing;
-  const bool is_file = std::filesystem::is_regular_file(options.input, missing) ||
+  const bool is_file = options.input == standard_stream || std::filesystem::is_regular_file(options.input, missing) ||
                        options.input.find_first_of("./") != std::string::npos;
   return is_registered(options.input) || !is_file ? generated(options, times) : from_file(options);
 }
 
 void print_notes(const std::vector<std::string>& notes) {
-  for (const std::string& note : notes) std::cerr << "plumb: note: " << note << '\n';
+  for (const std::string& note : notes) print_note(note);
 }
 
 }  // namespace plumb::sim

@@ -24,7 +24,7 @@ struct ScheduleOptions : ShapeOptions {
 // All but `alphabet`.
 void add_schedule_options(CLI::App& command, ScheduleOptions& options);
 inline constexpr const char* read_alphabet =
-    "In which a CSV is read; without it the one that the file proves, else today's.";
+    "Alphabet of the CSV; default: the one that the file proves, else today's.";
 void add_alphabet(CLI::App& command, std::string& alphabet, const std::string& what);
 
 [[nodiscard]] std::optional<CsvAlphabet> alphabet_of(const std::string& text);
@@ -36,7 +36,7 @@ struct NamedSchedule {
   bool from_file = false;
 };
 
-// Whether the registry has this very name.
+// True if the registry has exactly this name.
 [[nodiscard]] bool is_registered(const std::string& name);
 
 // A name of the registry is generated in the given shape; anything else that is a file is read, and what was noted on

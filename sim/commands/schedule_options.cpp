@@ -32,14 +32,14 @@ int default_chunks(const ScheduleEntry& entry) {
 
 void add_shape(CLI::App& command, ShapeOptions& options, bool required) {
   command.add_option("--ranks", options.ranks, "Pipeline ranks.")->required(required)->check(whole_number(1, most));
-  command.add_option("--microbatches", options.microbatches, "Per step.")
+  command.add_option("--microbatches", options.microbatches, "Microbatches of a step.")
       ->required(required)
       ->check(whole_number(1, most));
-  command.add_option("--chunks", options.chunks, "Stages per rank; default: 2 where a schedule has several.")
+  command.add_option("--chunks", options.chunks, "Stages per rank; default: 2 if the schedule has several.")
       ->check(whole_number(1, most_chunks));
   command
       .add_option("--slices", options.slices,
-                  fmt::format("Parts of each sequence; default: {} where a schedule cuts it.", default_slices))
+                  fmt::format("Slices of each sequence; default: {} if the schedule cuts sequences.", default_slices))
       ->check(whole_number(1, most_chunks));
   command
       .add_option("--group", options.group,
@@ -50,10 +50,10 @@ void add_shape(CLI::App& command, ShapeOptions& options, bool required) {
                   "Microbatches per optimizer step (asynchronous); default: the schedule's own.")
       ->check(whole_number(1, most_chunks));
   command.add_flag("--overlap", options.overlap,
-                   "Steady forwards and backwards as overlapped pairs (interleaved-1f1b, for expert parallelism).");
+                   "Runs forwards and backwards of the steady state as overlapped pairs (interleaved-1f1b).");
   command
       .add_option("--vocabulary", options.vocabulary,
-                  "Head and embedding divided over the ranks by vocabulary, with so many barriers (" +
+                  "Shards head and embedding over the ranks by vocabulary, with this number of barriers (" +
                       schedules_with(&ScheduleEntry::divides_vocabulary) + ").")
       ->check(whole_number(1, 2));
 }
@@ -80,14 +80,19 @@ ScheduleShape usable_shape_for(const ScheduleEntry& entry, const ShapeOptions& o
 }
 
 void add_times(CLI::App& command, TimesOptions& options) {
-  command.add_option("--times", options.times,
-                     "F,I,W[,HOP]: forward, input and weight gradient of one rank's share; latency between ranks. "
-                     "Default: 1,1,1.");
-  command.add_option("--head-times", options.head_times,
-                     "F,I,W of a rank's part of the head, with --vocabulary. Default: a quarter of --times.");
+  command
+      .add_option(
+          "--times", options.times,
+          "F,I,W[,HOP]: forward, input and weight gradient of one rank's share of a microbatch, and the latency "
+          "between ranks. Or the times of each stage, separated by ':', as in 1,1,1:2,2,2. Default: 1,1,1.")
+      ->type_name("TIMES");
+  command
+      .add_option("--head-times", options.head_times,
+                  "F,I,W of a vocabulary shard of the head, with --vocabulary. Default: a quarter of --times.")
+      ->type_name("TIMES");
   command
       .add_option("--hidden", options.hidden,
-                  "Of the shorter action of an overlapped pair, the fraction that the longer one hides.")
+                  "Fraction of an overlapped pair's shorter action that the longer one hides.")
       ->check(number_from(0, 1))
       ->capture_default_str();
 }
@@ -111,26 +116,36 @@ std::vector<double> parse_numbers(const std::string& text, const std::string& op
 }  // namespace
 
 ShareTimes parse_times(const TimesOptions& options) {
-  const std::vector<double> numbers =
-      parse_numbers(options.times.empty() ? "1,1,1" : options.times, "--times", "F,I,W or F,I,W,HOP");
-  if (numbers.size() != 3 && numbers.size() != 4) {
-    throw InputError("--times", fmt::format("expected F,I,W or F,I,W,HOP, found {} numbers", numbers.size()),
-                     "for example --times 1,1,1 or --times 1,1,1,0.1");
+  std::vector<std::vector<double>> entries;
+  std::istringstream texts(options.times.empty() ? "1,1,1" : options.times);
+  for (std::string text; std::getline(texts, text, ':');) {
+    entries.push_back(parse_numbers(text, "--times", "F,I,W or F,I,W,HOP"));
+    const std::size_t count = entries.back().size();
+    if (count == 3 || (count == 4 && entries.size() == 1)) continue;
+    throw InputError("--times",
+                     entries.size() == 1
+                         ? fmt::format("expected F,I,W or F,I,W,HOP, found {} numbers", count)
+                         : fmt::format("expected F,I,W of stage {}, found {} numbers", entries.size() - 1, count),
+                     "for example --times 1,1,1 or --times 1,1,1,0.1 or, of two stages, --times 1,1,1:2,2,2");
   }
+  const std::vector<double>& numbers = entries.front();
   std::vector<double> head{numbers[0] / 4, numbers[1] / 4, numbers[2] / 4};
   if (!options.head_times.empty()) head = parse_numbers(options.head_times, "--head-times", "F,I,W");
   if (head.size() != 3) {
     throw InputError("--head-times", fmt::format("expected F,I,W, found {} numbers", head.size()),
                      "for example --head-times 0.2,0.2,0.2");
   }
-  return {numbers[0],     numbers[1], numbers[2], numbers.size() == 4 ? numbers[3] : 0,
-          options.hidden, head[0],    head[1],    head[2]};
+  ShareTimes times{numbers[0],     numbers[1], numbers[2], numbers.size() == 4 ? numbers[3] : 0,
+                   options.hidden, head[0],    head[1],    head[2]};
+  if (entries.size() == 1) return times;
+  for (const std::vector<double>& entry : entries) times.stages.push_back({entry[0], entry[1], entry[2]});
+  return times;
 }
 
 void require_head(const TimesOptions& options, bool divides_vocabulary) {
   if (options.head_times.empty() || divides_vocabulary) return;
-  throw InputError("--head-times", "is of parts of a divided vocabulary, and here the head is whole",
-                   "--vocabulary 1 beside it, or leave it out");
+  throw InputError("--head-times", "belongs to a sharded vocabulary, and here the head is whole",
+                   "add --vocabulary 1, or leave it out");
 }
 
 Schedule generate(const ScheduleEntry& entry, const ScheduleShape& shape, const ShareTimes& times) {
@@ -164,7 +179,21 @@ PipelineCosts share_costs(const Schedule& schedule, const ShareTimes& times) {
   for (int rank = 0; rank < schedule.ranks; ++rank) {
     parts_of_rank.push_back(static_cast<double>(chunks_of_rank(schedule, rank)) * schedule.slices);
   }
+  if (!times.stages.empty() && std::ssize(times.stages) != stages(schedule)) {
+    throw InputError(
+        "--times",
+        fmt::format("{} has {} stages, found times of {}", schedule.name, stages(schedule), times.stages.size()),
+        "F,I,W of each stage, separated by ':', or of one rank's share");
+  }
   for (int stage = 0; stage < stages(schedule); ++stage) {
+    if (!times.stages.empty()) {
+      const StageTimes& own = times.stages[static_cast<std::size_t>(stage)];
+      ComputeCost& cost = costs.stages[static_cast<std::size_t>(stage)];
+      cost.forward = Seconds{own.forward} / schedule.slices;
+      cost.input_gradient = Seconds{own.input_gradient} / schedule.slices;
+      cost.weight_gradient = Seconds{own.weight_gradient} / schedule.slices;
+      continue;
+    }
     const double parts = parts_of_rank[static_cast<std::size_t>(rank_in_replica(schedule, 0, stage))];
     ComputeCost& cost = costs.stages[static_cast<std::size_t>(stage)];
     cost.forward = cost.forward / parts;

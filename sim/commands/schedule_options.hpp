@@ -1,5 +1,4 @@
-// What the commands of `plumb schedule` share: a shape and times from the command line, and a schedule measured by
-// them.
+// Options that the commands of `plumb schedule` share: a shape and times, and a schedule measured by them.
 #pragma once
 
 #include <functional>
@@ -29,23 +28,31 @@ struct ShapeOptions {
 // Both also bound to ranks and microbatches if these are `required`; else the caller checks.
 void add_shape(CLI::App& command, ShapeOptions& options, bool required = true);
 
-// What is asked for, for the generator to refuse what the schedule has no use for.
+// The shape as asked for: the generator refuses options that the schedule has no use for.
 [[nodiscard]] ScheduleShape shape_for(const ScheduleEntry& entry, const ShapeOptions& options);
 // Of several schedules each takes what it has a use for; not so a divided vocabulary, without which a head's time would
 // stand beside none.
 [[nodiscard]] ScheduleShape usable_shape_for(const ScheduleEntry& entry, const ShapeOptions& options);
 
-// Of one rank's share of one microbatch (a slice takes its part of that), in the user's own unit.
+// Times of one stage for one microbatch, in the user's own unit.
+struct StageTimes {
+  double forward = 0;
+  double input_gradient = 0;
+  double weight_gradient = 0;
+};
+
+// Times of one rank's share of one microbatch (a slice takes its part of that), in the user's own unit.
 struct ShareTimes {
   double forward = 0;
   double input_gradient = 0;
   double weight_gradient = 0;
   double hop = 0;
-  double hidden = 0;  // of the shorter action of an overlapped pair, the fraction that the longer one hides
-  // Of a part of the head where the ranks divide the vocabulary; looking up takes no time.
+  double hidden = 0;  // fraction of an overlapped pair's shorter action that the longer one hides
+  // Vocabulary shard of the head; the embedding's lookup takes no time.
   double head_forward = 0;
   double head_input_gradient = 0;
   double head_weight_gradient = 0;
+  std::vector<StageTimes> stages = {};  // by stage; empty if all ranks have the same share
 };
 // Bound as --times, --head-times and --hidden.
 struct TimesOptions {
@@ -61,7 +68,8 @@ void require_head(const TimesOptions& options, bool divides_vocabulary);
 // A schedule that is made for times is made for these.
 [[nodiscard]] Schedule generate(const ScheduleEntry& entry, const ScheduleShape& shape, const ShareTimes& times);
 
-// A stage takes its rank's share over the number of stages that the rank holds of one replica.
+// Divides a rank's share evenly over the stages that the rank holds of one replica; a stage with times of its own takes
+// those. Throws InputError if the number of times is not the number of stages.
 [[nodiscard]] PipelineCosts share_costs(const Schedule& schedule, const ShareTimes& times);
 
 // By the longest path.
@@ -77,6 +85,7 @@ inline constexpr int parts_of_measuring = 5;
 [[nodiscard]] MeasuredSchedule measure(Schedule schedule, const ShareTimes& times,
                                        const std::function<void(std::string_view)>& begins = {});
 
+void add_schedule_list(CLI::App& parent, Body& body);
 void add_schedule_show(CLI::App& parent, Body& body);
 void add_schedule_compare(CLI::App& parent, Body& body);
 

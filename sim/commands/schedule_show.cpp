@@ -112,10 +112,10 @@ std::string drawn_text(const MeasuredSchedule& measured, const NamedSchedule& na
                          .colour = colour_allowed(Stream::out),
                          .unicode = !options.ascii,
                          .peaks = measured.peaks}) +
-         "\nTimes are in the unit of --times, of one rank's share of a microbatch; activations count such shares.\n";
+         "\nTimes are in the unit of --times; activations count one rank's share of a microbatch.\n";
 }
 
-// What goes to standard output. The largest schedules, of millions of actions, take half a minute.
+// Returns the output. The largest schedules, of millions of actions, take half a minute.
 std::string output_of(const ShowScheduleOptions& options) {
   Progress progress("showing the schedule");
   int done = 0;
@@ -134,7 +134,7 @@ std::string output_of(const ShowScheduleOptions& options) {
 ExitStatus show(const ShowScheduleOptions& options) {
   if (!options.svg.empty()) require_writable(options.svg);
   std::cout << output_of(options);
-  if (!options.json && !options.svg.empty()) std::cout << "\nwrote " << options.svg << '\n';
+  if (!options.json && !options.svg.empty()) print_written(options.svg);
   return ExitStatus::done;
 }
 
@@ -142,15 +142,16 @@ ExitStatus show(const ShowScheduleOptions& options) {
 
 void add_schedule_show(CLI::App& parent, Body& body) {
   CLI::App& command = add_command(parent, "show", "Draws and measures one schedule.",
-                                  "plumb schedule show zb-h1 --ranks 4 --microbatches 8 --times 1,1,1");
+                                  "plumb schedule show zb-h1 --ranks 4 --microbatches 8\n"
+                                  "plumb schedule show 1f1b --ranks 2 --microbatches 4 --times 1,1,1:2,2,2");
   const auto options = std::make_shared<ShowScheduleOptions>();
   add_schedule_options(command, *options);
   add_alphabet(command, options->alphabet, read_alphabet);
   add_times(command, options->times);
-  command.add_option("--svg", options->svg, "Also writes a picture to this file.");
-  command.add_option("--width", options->width, "Columns of the chart; default: what the terminal has.")
+  command.add_option("--svg", options->svg, "Also writes a picture to this file.")->type_name("FILE");
+  command.add_option("--width", options->width, "Columns of the chart; default: those of the terminal.")
       ->check(whole_number(10, 1000));
-  command.add_flag("--ascii", options->ascii, "Draws the chart with letters and signs of ASCII alone.");
+  command.add_flag("--ascii", options->ascii, "Draws the chart in ASCII.");
   command.callback([&body, options] { body = [options] { return show(*options); }; });
 }
 

@@ -18,6 +18,7 @@
 #include "common/layout/sharding.hpp"
 #include "common/planner/make_plan.hpp"
 #include "common/scenario_file/read_scenario.hpp"
+#include "common/scenario_file/shipped.hpp"
 #include "common/schedule/action_words.hpp"
 #include "common/timeline/chart/gantt.hpp"
 #include "common/timeline/chart/schedule_chart.hpp"
@@ -28,6 +29,7 @@
 #include "sim/commands/input.hpp"
 #include "sim/commands/planning.hpp"
 #include "sim/commands/studies.hpp"
+#include "sim/commands/training_run.hpp"
 #include "sim/predict.hpp"
 
 namespace plumb::sim {
@@ -44,7 +46,8 @@ struct SimulateOptions {
   bool sensitivity = false;
   bool uncertainty = false;
   DrawOptions draws;
-  int width = 0;  // of the chart; 0: the terminal's
+  double tokens = 0;  // tokens of the whole training; 0 if not given
+  int width = 0;      // columns of the chart; 0 for the terminal's
   bool unfold = false;
   bool json = false;
 };
@@ -55,7 +58,7 @@ bool has_studies(const SimulateOptions& options) {
 
 struct Prediction {
   Plan plan;
-  std::string note;        // what was chosen among several
+  std::string note;        // the choice among several
   Scenario scenario = {};  // only its framework and what is left out for it
   Timeline timeline;
   StepStatistics statistics;
@@ -107,7 +110,7 @@ void add_studies(Prediction& prediction, const SimulateOptions& options, const E
   add("which plan is faster", ranking_study(plan, plan_of(options.against, options, evaluator, other), options.draws));
 }
 
-// Of a step with more actions on a rank than columns what repeats is drawn once.
+// Draws repeated actions once if a rank has more actions than the chart has columns.
 std::string chart_of(const Prediction& prediction, const SimulateOptions& options, bool colour) {
   const StepTimeline& step = median_step(prediction.timeline);
   const int width = options.width > 0 ? options.width : chart_width();
@@ -146,10 +149,16 @@ Json chosen_json(const Plan& plan) {
           {"offload", describe(plan.training.offload)}};
 }
 
-// What a run on devices allocates for messages; none for a plan that plumb-exec does not run.
+// Memory that a run on devices allocates for messages; empty for a plan that plumb-exec does not run.
 std::vector<ReceiveSlots> arenas_of(const Plan& plan) {
   const bool pipeline_alone = ranks(plan.layout) == plan.layout.pipeline && !has_stage_data(plan.layout);
   return pipeline_alone ? plan_receive_slots(lowered_schedule(plan), plan.costs) : std::vector<ReceiveSlots>{};
+}
+
+TrainingRun whole_training(const Prediction& prediction, double tokens) {
+  const Timeline& timeline = prediction.timeline;
+  return training_run(tokens, static_cast<double>(timeline.tokens_per_step),
+                      tokens_per_s(timeline, median_step(timeline)), prediction.plan.cluster.ranks);
 }
 
 Json to_json(const Prediction& prediction, const SimulateOptions& options) {
@@ -197,6 +206,7 @@ Json to_json(const Prediction& prediction, const SimulateOptions& options) {
                {"ranks", ranks}};
   add_framework(json, prediction.scenario);
   add_experts(json, prediction.plan.model);
+  if (options.tokens > 0) add_to(json, whole_training(prediction, options.tokens));
   for (const auto& [title, study] : prediction.studies) json.update(study.json);
   return json;
 }
@@ -209,19 +219,20 @@ std::string memory_line(const Prediction& prediction) {
   std::string text =
       fmt::format("{} of {} on rank {}, the fullest: {}", to_text(fullest.peak_bytes), to_text(memory), rank, verdict);
   if (const auto& peak = fullest.peak) {
-    text += fmt::format("\n              at {} in {}: states {}, kept activations {}, messages {}, workspace {}",
+    text += fmt::format("\n              at {} in {}: states {}, saved activations {}, messages {}, workspace {}",
                         to_text(peak->time), spelled_out(peak->action, prediction.plan.schedule),
                         to_text(fullest.peak_bytes - sum(peak->held)), to_text(peak->held.kept),
                         to_text(peak->held.messages), to_text(peak->held.workspace));
   }
   const Sourced<Bytes>& framework = prediction.plan.cluster.machine.device.framework_memory;
   if (framework.value > Bytes{}) {
-    text += fmt::format("\n              beside it {} of the device ({})", to_text(framework.value), framework.source);
+    text += fmt::format("\n              and {} of the device for the framework ({})", to_text(framework.value),
+                        framework.source);
   }
   return text;
 }
 
-// Of the rank that waits longest in its actions for `what`.
+// Line on the rank that waits longest in its actions for `what`; empty if none waits.
 std::string waits_line(const Prediction& prediction, std::optional<CommunicationTime> AxisTraffic::*time,
                        const std::string& what) {
   Seconds waits;
@@ -278,6 +289,10 @@ void print(const Prediction& prediction, const SimulateOptions& options) {
   std::cout << fmt::format("  step        {} for {} tokens: {} tokens/s\n", to_text(statistics.iteration),
                            tokens_text(static_cast<double>(timeline.tokens_per_step)),
                            tokens_text(tokens_per_s(timeline, median_step(timeline))));
+  if (options.tokens > 0) {
+    std::cout << fmt::format("  training    {}\n",
+                             describe(whole_training(prediction, options.tokens), plan.cluster.ranks));
+  }
   std::cout << fmt::format("  MFU         {} ({} per step over the peak of all ranks)\n",
                            percent_text(flops_utilisation(plan, timeline.model_flops, statistics.iteration)),
                            to_text(timeline.model_flops));
@@ -286,23 +301,24 @@ void print(const Prediction& prediction, const SimulateOptions& options) {
                            percent_text(statistics.bubble_span_fraction));
   const std::string in_layers = waits_line(prediction, &AxisTraffic::tensor_within, "collectives inside layers");
   if (!in_layers.empty()) std::cout << fmt::format("  tensor      {}\n", in_layers);
-  const std::string for_data = waits_line(prediction, &AxisTraffic::data_within,
-                                          "weights that are gathered and gradients that are reduced, not hidden");
+  const std::string for_data =
+      waits_line(prediction, &AxisTraffic::data_within, "weight gathers and gradient reductions, not hidden");
   if (!for_data.empty()) std::cout << fmt::format("  data        {}\n", for_data);
   std::cout << fmt::format("  memory      {}\n", memory_line(prediction));
   const std::string host = host_text(plan, fullest_rank(timeline.ranks).rank);
   if (!options.unfold && !host.empty()) std::cout << fmt::format("  host        {}\n", host);
   std::cout << '\n';
   std::cout << to_text(rank_table(prediction), colour);
-  std::cout
-      << "  compute + exposed + idle = step. Exposed: a message is on its way and the rank has nothing else to do;"
-         "\n  idle: nor is any on its way. Bubble: exposed, idle and the optimizer's step, here part of compute."
-         "\n  Transfers: all time with a message on its way to the rank.\n\n";
+  std::cout << "  compute + exposed + idle = step. Exposed: a message is in flight and the rank has nothing else to do;"
+               "\n  idle: no message is in flight. Bubble: exposed, idle and the optimizer step, which is part of "
+               "compute here."
+               "\n  Transfers: all time with a message in flight to the rank.\n\n";
   std::cout << chart_of(prediction, options, colour);
   for (const auto& [title, study] : prediction.studies) std::cout << fmt::format("\n{}\n{}", title, study.text);
 }
 
 ExitStatus simulate_command(const SimulateOptions& options) {
+  require_one_output(options.output, options.json);
   if (options.unfold && !options.output.empty()) {
     throw InputError("--unfold", "a timeline file has one rank for each stage of the pipeline",
                      "leave out --output, or --unfold");
@@ -317,13 +333,13 @@ ExitStatus simulate_command(const SimulateOptions& options) {
   const Prediction prediction = predict(options);
   if (options.json) {
     std::cout << to_text(to_json(prediction, options));
-  } else {
+  } else if (options.output != standard_stream) {
     print(prediction, options);
   }
   if (options.output.empty()) return ExitStatus::done;
   std::cout << std::flush;  // a full disk does not lose what was predicted
   write_file(options.output, to_trace(prediction.timeline));
-  if (!options.json) std::cout << "\nwrote " << options.output << ": open it in https://ui.perfetto.dev\n";
+  if (!options.json) print_written(options.output, "open it in https://ui.perfetto.dev");
   return ExitStatus::done;
 }
 
@@ -331,36 +347,59 @@ ExitStatus simulate_command(const SimulateOptions& options) {
 
 void add_simulate(CLI::App& program, Body& body) {
   CLI::App& command = add_command(program, "simulate", "Predicts a training step: time, bubble, memory, traffic.",
-                                  "plumb simulate plan.json -o predicted.json");
+                                  "plumb simulate demo\nplumb simulate plan.json -o predicted.json");
   const auto options = std::make_shared<SimulateOptions>();
-  command.add_option("SCENARIO|PLAN", options->input, "A scenario (YAML) or what plumb plan wrote.")->required();
-  command.add_option("-o,--output", options->output, "Writes the timeline (Chrome trace) to this file.");
+  command
+      .add_option("SCENARIO|PLAN", options->input,
+                  "A scenario, or a plan that plumb plan wrote; - reads it from "
+                  "standard input.")
+      ->required();
+  command
+      .add_option("-o,--output", options->output,
+                  "Writes the timeline, a Chrome trace for Perfetto; - writes it alone to standard output.")
+      ->type_name("FILE");
+  command.add_flag("--json", options->json, "Prints one JSON object.");
+  add_tokens(command, options->tokens);
   command
       .add_option("--engine", options->engine,
-                  "simgrid: ranks contend for cores and links; path: the longest path, as if nothing contends.")
+                  "simgrid: ranks contend for cores and links. path: the longest path, without contention.")
+      ->type_name("simgrid|path")
       ->capture_default_str();
-  command.add_option("--for", options->framework, "Only what megatron, torchtitan or plumb-exec runs.");
-  command.add_option("--profile", options->profile, "Costs that plumb-exec calibrate measured.");
-  command.add_option(
-      "--what-if", options->what_if,
-      "Variants to predict beside it (YAML, docs/how-to/ask-what-if.md), such as scenarios/what-if/faults.yaml.");
+  command
+      .add_option("--for", options->framework, "Keeps only what this framework runs, in place of the scenario's `for`.")
+      ->type_name("megatron|torchtitan|plumb-exec");
+  command.add_option("--profile", options->profile, "Costs that plumb-exec calibrate measured.")->type_name("FILE");
+  command
+      .add_option("--what-if", options->what_if,
+                  "Variants to predict as well (YAML), such as scenarios/what-if/faults.yaml.")
+      ->type_name("FILE");
   command.add_flag("--sensitivity", options->sensitivity,
-                   "Which actions, messages and numbers of the machine move the step, and by how much.");
-  command.add_flag("--uncertainty", options->uncertainty, "How sure the step is, by the machine's own numbers.");
-  command.add_option("--against", options->against, "Another scenario or plan: which is faster, and how sure that is.");
+                   "Prints by how much each action, message and number of the machine moves the step.");
+  command.add_flag("--uncertainty", options->uncertainty,
+                   "Prints the uncertainty of the step, from the uncertainty of the machine's numbers.");
+  command
+      .add_option("--against", options->against,
+                  "Another scenario or plan: prints which is faster, and how likely that is.")
+      ->type_name("SCENARIO|PLAN");
   constexpr int most_draws = 1'000'000;
-  command.add_option("--draws", options->draws.draws, "Draws of the machine's numbers for these two.")
+  command
+      .add_option("--draws", options->draws.draws, "Draws of the machine's numbers, for --uncertainty and --against.")
       ->check(whole_number(2, most_draws))
       ->capture_default_str();
-  command.add_option("--seed", options->draws.seed, "Of these draws.")
+  command.add_option("--seed", options->draws.seed, "Seed of these draws.")
       ->check(whole_number(0, std::numeric_limits<std::int64_t>::max()))
       ->capture_default_str();
   command.add_flag("--unfold", options->unfold,
                    "Simulates all ranks of the layout, with every layer's collectives as flows.");
   command.add_option("--width", options->width, "Columns of the chart; default: the terminal's.")
       ->check(whole_number(10, 10'000));
-  command.add_flag("--json", options->json, "Writes one JSON object to standard output.");
-  command.callback([&body, options] { body = [options] { return simulate_command(*options); }; });
+  command.callback([&body, options] {
+    body = [options] {
+      options->input = input_file(options->input, {ShippedKind::scenario});
+      if (!options->against.empty()) options->against = input_file(options->against, {ShippedKind::scenario});
+      return simulate_command(*options);
+    };
+  });
 }
 
 }  // namespace plumb::sim

@@ -1,4 +1,4 @@
-// What `simulate` says beside its prediction: variants, derivatives, uncertainty, and the order of two plans.
+// Studies beside a prediction of `simulate`: variants, derivatives, uncertainty, and the order of two plans.
 #pragma once
 
 #include <string>

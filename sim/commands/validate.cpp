@@ -17,6 +17,7 @@
 #include "common/base/text.hpp"
 #include "common/base/workers.hpp"
 #include "common/cluster/machine.hpp"
+#include "common/scenario_file/shipped.hpp"
 #include "common/study/published.hpp"
 #include "sim/commands/command.hpp"
 #include "sim/commands/describe.hpp"
@@ -54,6 +55,13 @@ bool holds(const Validated& validated) {
   return within(table.ratchet == ErrorBounds{} ? table.goal : table.ratchet, validated);
 }
 
+std::string shipped_tables() {
+  for (const std::filesystem::path& shipped : shipped_scenarios()) {
+    if (std::filesystem::is_directory(shipped / "published")) return (shipped / "published").string();
+  }
+  throw InputError("FOLDER", "is required: no published tables are installed", "plumb validate FOLDER");
+}
+
 std::vector<std::filesystem::path> files_in(const std::string& folder) {
   std::error_code error;
   if (std::filesystem::is_regular_file(folder, error)) return {folder};
@@ -88,7 +96,7 @@ std::vector<Validated> validate(const ValidateOptions& options) {
   const Evaluator evaluator = find_engine(options.engine);
   std::vector<Validated> all;
   std::vector<RowToPredict> rows;
-  for (const std::filesystem::path& file : files_in(options.folder)) {
+  for (const std::filesystem::path& file : files_in(options.folder.empty() ? shipped_tables() : options.folder)) {
     all.push_back({.table = read_published(file), .predictions = {}});
     for (std::size_t row = 0; row < all.back().table.rows.size(); ++row) rows.push_back({all.size() - 1, row});
   }
@@ -260,15 +268,18 @@ ExitStatus validate_command(const ValidateOptions& options) {
 
 void add_validate(CLI::App& program, Body& body) {
   CLI::App& command = add_command(program, "validate",
-                                  "Predicts published measurements. Exit status 1: a table is worse than its ratchet, "
-                                  "or misses a goal without one.",
-                                  "plumb validate scenarios/published");
+                                  "Predicts published measurements. Exits with status 1 if a table is worse than its "
+                                  "ratchet, or misses a goal without one.",
+                                  "plumb validate\nplumb validate scenarios/published");
   const auto options = std::make_shared<ValidateOptions>();
-  command.add_option("FOLDER", options->folder, "Where the published tables stand, or one table.")->required();
-  command.add_option("--engine", options->engine, "What predicts: path or simgrid.")->capture_default_str();
+  command.add_option("FOLDER", options->folder,
+                     "Folder of published tables, or one table; default: those that plumb ships.");
+  command.add_option("--engine", options->engine, "Engine that predicts.")
+      ->type_name("path|simgrid")
+      ->capture_default_str();
   command.add_option("--jobs", options->jobs, "Processes that predict; default: the usable cores.")
       ->check(whole_number(1, 1024));
-  command.add_flag("--json", options->json, "Writes one JSON object to standard output.");
+  command.add_flag("--json", options->json, "Prints one JSON object.");
   command.callback([&body, options] { body = [options] { return validate_command(*options); }; });
 }
 

@@ -44,7 +44,7 @@ TEST_CASE("diff adds up to the gap, and fails above a fraction with status 1") {
     CHECK(messages[side]["hidden_s"].get<double>() + messages[side]["exposed_s"].get<double>() == Approx(on_its_way));
   }
   CHECK_THAT(run_plumb(folder, command).out,
-             ContainsSubstring("received by a rank") && ContainsSubstring("on its way, mean of the ranks"));
+             ContainsSubstring("received by a rank") && ContainsSubstring("in flight, mean of the ranks"));
   const double gap = difference["measured_s"].get<double>() - difference["predicted_s"].get<double>();
   CHECK(gap > 0);
   CHECK(sum == Approx(gap));

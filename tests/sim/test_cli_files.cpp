@@ -52,6 +52,7 @@ TEST_CASE("a timeline, or a machine, where a scenario is expected is called what
   for (const std::string command : {"simulate ", "show ", "plan "}) {
     for (const auto& [file, words] : {std::pair(timeline, std::pair("is a timeline", "plumb diff")),
                                       std::pair(machine, std::pair("is a machine", "cluster: {machine: "))}) {
+      if (command == "show " && file == machine) continue;  // which it shows
       const Outcome outcome = run_plumb(folder, command + file);
       refuses(outcome, {file, words.first, words.second});
       CHECK(std::ranges::count(outcome.err, '\n') == 2);  // and its hint
@@ -103,7 +104,7 @@ TEST_CASE("diff says what its two files are: a prediction for a run, two predict
   const std::string run = folder.file("run.json", replaced(text, R"("source":"predicted")", R"("source":"measured")"));
 
   const std::string twice = run_plumb(folder, "diff " + predicted + " " + predicted).out;
-  CHECK_THAT(twice, ContainsSubstring("(predicted too, by path; the first differs by 0.0% from it)"));
+  CHECK_THAT(twice, ContainsSubstring("(predicted too, by path; the first differs by +0.0% from it)"));
   CHECK_THAT(twice, ContainsSubstring("second − first"));
   CHECK(twice.find("measured") == std::string::npos);
   const Json sources = json_of(run_plumb(folder, "diff --json " + predicted + " " + run));

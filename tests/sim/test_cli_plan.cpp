@@ -174,7 +174,7 @@ TEST_CASE("plan refuses layouts that are not the cluster's GPUs, and says why no
   refuses(run_plumb(folder, "plan " + folder.file("full.yaml", full)), {"nothing fits in memory", "too much"});
   const Outcome explained = run_plumb(folder, "plan " + folder.file("full.yaml", full) + " --explain");
   CHECK(explained.status == 2);
-  CHECK_THAT(explained.out, ContainsSubstring("does not fit") && ContainsSubstring("weighed, needs"));
+  CHECK_THAT(explained.out, ContainsSubstring("does not fit") && ContainsSubstring("evaluated, needs"));
   const std::string alone = replaced(open_layouts, "layout: auto", "layout: {pipeline: auto}");
   refuses(run_plumb(folder, "plan " + folder.file("alone.yaml", replaced(alone, "ranks: 8", "nodes: 8, ranks: 64"))),
           {"tensor and data stay 1", "the product of the degrees is the 64 ranks"});
@@ -332,7 +332,7 @@ TEST_CASE("plan says tokens/s and MFU as simulate does, and a gain over what doe
   CHECK(best["tokens_per_s"].get<double>() == Approx(simulated["tokens_per_s"].get<double>()));
   const std::string text = run_plumb(folder, "plan " + file + " --schedule zb-h1").out;
   CHECK_THAT(text, ContainsSubstring("(too large)") && ContainsSubstring("MFU"));
-  CHECK_THAT(text, ContainsSubstring("compared with a uniform split that does not fit; none that was weighed does"));
+  CHECK_THAT(text, ContainsSubstring("compared with a uniform split that does not fit; none that was evaluated does"));
   CHECK_THAT(text, ContainsSubstring("with a shorter first and last stage by hand (Megatron-LM), ["));
   // Also where the best is not marked, but a row is.
   CHECK_THAT(run_plumb(folder, "plan " + file).out,

@@ -298,8 +298,8 @@ TEST_CASE("diff says how a divided vocabulary's traffic is counted, and proposes
   trace.replace(trace.find(source), source.size(), "\"source\":\"measured\"");
   const std::string measured = folder.file("measured.json", trace);
   const std::string told = run_plumb(folder, "diff " + predicted + " " + measured).out;
-  CHECK_THAT(told, ContainsSubstring("is predicted over rings") && ContainsSubstring("together receive as much") &&
-                       ContainsSubstring("A profile is of whole heads") && ContainsSubstring("matmul_efficiency") &&
+  CHECK_THAT(told, ContainsSubstring("are predicted over rings") && ContainsSubstring("together receive as much") &&
+                       ContainsSubstring("A profile covers whole heads alone") && ContainsSubstring("matmul_efficiency") &&
                        !ContainsSubstring("-o profile.yaml"));
   const Json json = json_of(run_plumb(folder, "diff " + predicted + " " + measured + " --json"));
   CHECK_THAT(json["received_note"].get<std::string>(), ContainsSubstring("over rings"));

@@ -58,6 +58,7 @@ constexpr Synonym value_synonyms[] = {
     // Schedules: torch.distributed.pipelining, and the zero-bubble papers.
     {"interleaved1f1b", "interleaved-1f1b"},
     {"interleaved", "interleaved-1f1b"},
+    {"1f1b-interleaved", "interleaved-1f1b"},
     {"eager1f1b", "eager-1f1b"},
     {"interleavedzerobubble", "interleaved-zb"},
     {"loopedbfs", "breadth-first"},

@@ -11,7 +11,7 @@
 
 namespace plumb {
 
-// What the letters of backwards mean.
+// Meaning of the letters of backwards.
 enum class CsvAlphabet : std::uint8_t {
   today,    // B full backward, I input gradient, W weight gradient
   of_2024,  // BW full backward, B input gradient, W weight gradient: PyTorch's of 2024 and zero-bubble's repository
@@ -34,14 +34,21 @@ struct CsvWriting {
 // overlaps in the alphabet of 2024.
 [[nodiscard]] std::string to_pytorch_csv(const Schedule& schedule, const CsvWriting& writing = {});
 
-// What a reader of that CSV should be told: that PyTorch does not know slices, or two replicas of a stage.
+// Returns notes for readers of that CSV: PyTorch has no slices and no two replicas of a stage.
 [[nodiscard]] std::vector<std::string> pytorch_csv_notes(const Schedule& schedule);
+
+// Begin of a cell; column in characters.
+struct CellPlace {
+  int line = 0;
+  int column = 0;
+};
 
 struct CsvReading {
   Schedule schedule = {};
   CsvAlphabet alphabet = CsvAlphabet::today;
   CsvForm form = CsvForm::compute_only;
-  std::vector<std::string> notes = {};  // how the alphabet was told, what was left out
+  std::vector<std::string> notes = {};              // alphabet that was found, cells that were left out
+  std::vector<std::vector<CellPlace>> places = {};  // one for each action, by rank
 };
 
 // The inverse, of both forms; blanks may stand anywhere. The rank of a stage is the one whose row its F, B, I and W

@@ -20,7 +20,7 @@ struct CsvCell {
 struct CsvCells {
   std::vector<std::vector<CsvCell>> rows;  // without blanks; none is empty
   CsvAlphabet alphabet = CsvAlphabet::today;
-  std::string alphabet_because = {};  // how it was told, where it is not today's
+  std::string alphabet_because = {};  // proof of an alphabet other than today's
 };
 
 // Throws InputError for a cell that cannot be read or belongs to another alphabet than the file's, and for an empty

@@ -1,6 +1,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <optional>
+#include <utility>
 
 #include "common/base/error.hpp"
 #include "common/schedule/action_index.hpp"
@@ -10,10 +13,10 @@
 namespace plumb {
 namespace {
 
-// A file may lack some of the actions that its stages and microbatches need, which `validate` then names; but not most.
+// Bound on missing actions: `validate` names those that stages and microbatches lack, but a file has most of them.
 constexpr std::size_t most_pairs_per_action = 4;
 
-// Which rank holds each stage, in one replica or two.
+// Finds the rank of each stage, in one replica or two.
 class PlacementReader {
  public:
   PlacementReader(const CsvCells& cells, const std::string& file) : cells_(cells), file_(file) {}
@@ -62,12 +65,21 @@ class PlacementReader {
     }
   }
 
-  // False if a stage stands on two rows.
+  // The row that has most of a stage's actions holds it. False if a stage is on two rows.
   bool place_one_replica(std::vector<int>& rank_of_stage) {
+    std::vector<std::map<int, int>> actions(static_cast<std::size_t>(stages_));  // by stage and row
+    for_each_compute(
+        [&](int rank, const Action& action, const Place&) { ++actions[static_cast<std::size_t>(action.stage)][rank]; });
     rank_of_stage.assign(static_cast<std::size_t>(stages_), nowhere);
+    for (std::size_t stage = 0; stage < actions.size(); ++stage) {
+      int most = 0;
+      for (const auto& [rank, count] : actions[stage]) {
+        if (count > most) rank_of_stage[stage] = rank;
+        most = std::max(most, count);
+      }
+    }
     for_each_compute([&](int rank, const Action& action, const Place& place) {
-      int& holder = rank_of_stage[static_cast<std::size_t>(action.stage)];
-      if (holder == nowhere) holder = rank;
+      const int holder = rank_of_stage[static_cast<std::size_t>(action.stage)];
       if (holder == rank || twice_.line > 0) return;
       twice_ = place;
       twice_action_ = action;
@@ -76,7 +88,7 @@ class PlacementReader {
     if (twice_.line > 0) return false;
     for (std::size_t stage = 0; stage < rank_of_stage.size(); ++stage) {
       if (rank_of_stage[stage] != nowhere) continue;
-      throw InputError(Place{file_, 0, 0}, fmt::format("stage {} stands nowhere", stage));
+      refuse_gap(static_cast<std::int32_t>(stage));
     }
     return true;
   }
@@ -102,11 +114,20 @@ class PlacementReader {
     return fits;
   }
 
+  // The cell with a later stage is the one to look at.
+  [[noreturn]] void refuse_gap(std::int32_t stage) const {
+    std::optional<std::pair<Place, Action>> later;
+    for_each_compute([&](int, const Action& action, const Place& place) {
+      if (action.stage > stage && !later) later = {place, action};
+    });
+    if (!later) throw InputError(Place{file_, 0, 0}, fmt::format("no cell has stage {}", stage));
+    throw InputError(later->first, fmt::format("'{}': no cell has stage {}, which comes before stage {}",
+                                               to_string(later->second), stage, later->second.stage));
+  }
+
   [[noreturn]] void refuse_second_row() const {
     throw InputError(
-        twice_,
-        fmt::format("'{}': stage {} stands on row {} already", to_string(twice_action_), twice_action_.stage,
-                    other_row_),
+        twice_, fmt::format("'{}': stage {} is on row {}", to_string(twice_action_), twice_action_.stage, other_row_),
         "two replicas are read where every stage runs the first half of the microbatches on one row and the second "
         "half on another");
   }
@@ -114,12 +135,12 @@ class PlacementReader {
   const CsvCells& cells_;
   const std::string& file_;
   std::int32_t stages_ = 0;
-  Place twice_ = {};  // the first cell whose stage stands on another row already
+  Place twice_ = {};  // the first cell whose stage another row holds
   Action twice_action_ = {};
   int other_row_ = 0;
 };
 
-// What a schedule says nothing of.
+// Actions that a schedule does not have.
 bool is_left_out(const Schedule& schedule, ActionKind kind) {
   return kind == ActionKind::unshard || kind == ActionKind::reshard ||
          (kind == ActionKind::reduce_gradient && replicas(schedule) == 1);
@@ -140,6 +161,7 @@ CsvReading read_pytorch_csv(std::string_view text, const std::string& file, std:
   int left_out = 0;
   for (const auto& row : cells.rows) {
     auto& list = schedule.actions.emplace_back();
+    auto& places = reading.places.emplace_back();
     for (const CsvCell& cell : row) {
       for (const Action& action : cell.actions) {
         if (!is_compute(action.kind)) reading.form = CsvForm::compute_comms;
@@ -147,6 +169,7 @@ CsvReading read_pytorch_csv(std::string_view text, const std::string& file, std:
           ++left_out;
         } else {
           list.push_back(action);
+          places.push_back({cell.place.line, cell.place.column});
         }
       }
       if (cell.actions.size() == 2) schedule.overlapped.push_back({cell.actions.front(), cell.actions.back()});

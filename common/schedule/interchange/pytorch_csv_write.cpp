@@ -41,7 +41,7 @@ class UnitSteps {
   }
 
  private:
-  // How many actions were placed: none if an input is still to come.
+  // Returns the number of actions that were placed; 0 if an input is not there yet.
   int place(std::size_t rank, std::int32_t position) {
     const std::int32_t begin = index_.first_of_rank[rank];
     const int length = pair_begins_[static_cast<std::size_t>(position)] ? 2 : 1;

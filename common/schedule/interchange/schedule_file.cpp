@@ -56,7 +56,8 @@ ScheduleReading read_schedule_text(std::string_view text, const std::string& fil
           .taken_for = std::string("PyTorch CSV, ") + (compute_only ? "compute only" : "with communication") +
                        (today ? "" : ", alphabet of 2024"),
           .notes = std::move(csv.notes),
-          .for_pytorch = true};
+          .for_pytorch = true,
+          .places = std::move(csv.places)};
 }
 
 }  // namespace plumb

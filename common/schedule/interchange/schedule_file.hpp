@@ -18,12 +18,13 @@ inline constexpr int schedule_file_version = 1;
 
 struct ScheduleReading {
   Schedule schedule = {};
-  std::string taken_for = {};           // "PyTorch CSV, compute only", …
-  std::vector<std::string> notes = {};  // what was guessed or left out
-  bool for_pytorch = false;             // a CSV
+  std::string taken_for = {};                       // "PyTorch CSV, compute only", …
+  std::vector<std::string> notes = {};              // guesses, and cells that were left out
+  bool for_pytorch = false;                         // a CSV
+  std::vector<std::vector<CellPlace>> places = {};  // in a CSV, of each action, by rank
 };
 
-// Of text that begins with '{', JSON of that format or the schedule of a plan; else a CSV, in the alphabet asked for.
+// Reads text that begins with '{' as JSON of that format or a plan, else as a CSV in the alphabet asked for.
 // Throws InputError with file, line and column, and the key in JSON. Says nothing on order: `validate` does.
 [[nodiscard]] ScheduleReading read_schedule_text(std::string_view text, const std::string& file,
                                                  std::optional<CsvAlphabet> asked = {});

@@ -270,6 +270,10 @@ std::string clocks_sentence(Seconds clock_uncertainty) {
       to_text(clock_uncertainty));
 }
 
+double TimelineDiff::prediction_gap() const { return measured > Seconds{} ? predicted / measured - 1 : 0; }
+
+double TimelineDiff::replay_gap() const { return measured > Seconds{} ? replay / measured - 1 : 0; }
+
 bool TimelineDiff::step_within_clocks() const { return may_be_of_clocks(measured - predicted, clock_uncertainty); }
 
 bool TimelineDiff::replay_within_clocks() const { return may_be_of_clocks(replay - measured, clock_uncertainty); }

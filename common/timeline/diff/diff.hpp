@@ -35,6 +35,11 @@ struct TimelineDiff {
   std::vector<DiffCause> causes;  // in order of substitution; their seconds add up to measured − predicted
   Seconds clock_uncertainty;      // of both timelines: times of ranks on different hosts compare within so much
 
+  // Gaps as t / t_ref − 1, and 0 without a reference. The measured step is the reference: −10% is a prediction that is
+  // a tenth too short.
+  [[nodiscard]] double prediction_gap() const;
+  [[nodiscard]] double replay_gap() const;
+
   // A step begins with the first rank and ends with the last, which may be on different hosts.
   [[nodiscard]] bool step_within_clocks() const;
   [[nodiscard]] bool replay_within_clocks() const;

@@ -41,8 +41,7 @@ std::string largest_cause(const TimelineDiff& diff, bool slower) {
 }  // namespace
 
 std::string verdict(const TimelineDiff& diff) {
-  const double gap = diff.measured.value > 0 ? (diff.predicted - diff.measured) / diff.measured : 0;
-  const double replay_gap = diff.measured.value > 0 ? (diff.replay - diff.measured) / diff.measured : 0;
+  const double gap = diff.prediction_gap();
   std::string text;
   if (diff.step_within_clocks()) {
     text = "The run took as long as predicted, as far as the clocks of its hosts agree. ";
@@ -52,13 +51,13 @@ std::string verdict(const TimelineDiff& diff) {
     text = fmt::format("The run took <b>{:.1f} times as long</b> as predicted. {} ", 1 / (1 + gap),
                        largest_cause(diff, true));
   } else {
-    text = fmt::format("The predicted step is <b>{} {}</b> than the measured one. {} ", percent_text(std::abs(gap)),
+    text = fmt::format("The prediction is off by <b>{}</b>: {} than the measured step. {} ", typeset(change_text(gap)),
                        gap > 0 ? "longer" : "shorter", largest_cause(diff, gap < 0));
   }
   text += fmt::format(
       "Replayed with nothing but its own durations, the schedule's graph gives {} ({} of the measured step): {}",
-      to_text(diff.replay), typeset(fmt::format("{:+.2f}%", 100 * replay_gap)),
-      std::abs(replay_gap) <= 0.01 || diff.replay_within_clocks()
+      to_text(diff.replay), typeset(fmt::format("{:+.2f}%", 100 * diff.replay_gap())),
+      std::abs(diff.replay_gap()) <= 0.01 || diff.replay_within_clocks()
           ? "the graph explains this run."
           : "the rest is time outside of compute and messages, see the pauses below.");
   return text;

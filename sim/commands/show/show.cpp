@@ -24,11 +24,13 @@
 #include "common/model/parameters.hpp"
 #include "common/planner/make_plan.hpp"
 #include "common/scenario_file/read_scenario.hpp"
+#include "common/scenario_file/shipped.hpp"
 #include "common/schedule/vocabulary_parts.hpp"
 #include "sim/commands/command.hpp"
 #include "sim/commands/describe.hpp"
 #include "sim/commands/input.hpp"
 #include "sim/commands/profile_remark.hpp"
+#include "sim/commands/show/show_numbers.hpp"
 #include "sim/commands/show/show_sites.hpp"
 
 namespace plumb::sim {
@@ -38,8 +40,8 @@ struct ShowOptions {
   std::string input;
   std::int64_t sequence = 0;  // 0: the scenario's, or the model's default
   bool json = false;
-  std::string sites = {};    // the block whose sites are wanted; empty: none
-  TensorLayout tensor = {};  // of a model alone
+  std::string sites = {};    // the block whose sites are shown; empty if none
+  TensorLayout tensor = {};  // for a model alone
   std::string tensor_kind = "1d";
   std::int64_t microbatch = 1;
   std::string of_model = {};  // the first given option that only a model alone takes
@@ -62,7 +64,7 @@ struct Shown {
   Model model;
   std::vector<std::string> remarks;  // on the model's file
   std::optional<Scenario> scenario;
-  std::optional<Plan> plan;  // of a plan, or of a scenario that leaves nothing open
+  std::optional<Plan> plan;  // from a plan, or from a scenario that leaves nothing open
   std::int64_t sequence = 0;
   ParameterCounts counts;
   std::optional<Lora> lora;  // then all totals are of what it runs
@@ -84,6 +86,8 @@ Shown gather(const ShowOptions& options) {
       shown.plan = read_plan(options.input);
       if (!options.framework.empty()) require_run_by(options.framework, *shown.plan, options.input);
       break;
+    case InputKind::machine:
+    case InputKind::software:
     case InputKind::scenario: {
       shown.scenario = read_scenario(options.input, {.framework = options.framework});
       const Scenario& scenario = *shown.scenario;
@@ -245,7 +249,7 @@ void print_open(const Scenario& scenario) {
   }
   if (recomputes_of(scenario).size() > 1) std::cout << "open:     recompute " << join(scenario.recomputes) << '\n';
   if (offloads_of(scenario).size() > 1) std::cout << "open:     offload " << join(scenario.offloads) << '\n';
-  std::cout << fmt::format("open:     schedule {}; split {}; microbatch {}\n          plumb plan weighs them\n",
+  std::cout << fmt::format("open:     schedule {}; split {}; microbatch {}\n          plumb plan evaluates them\n",
                            join(scenario.schedules), join(scenario.splits), microbatches);
 }
 
@@ -280,7 +284,7 @@ void print_plan(const Plan& plan) {
                            plan.schedule.slices > 1 ? "slice, the mean of all" : "microbatch", plan.costs.provenance);
 }
 
-// What goes in and what comes out.
+// Describes what a block reads and what it returns.
 std::string ends_text(const Model& model) {
   if (!model.vision) {
     return fmt::format("vocabulary {}{}", model.vocabulary, model.tied_embeddings ? ", tied embeddings" : "");
@@ -325,7 +329,7 @@ void print(const Shown& shown) {
   if (scenario != nullptr) std::cout << noise_line(scenario->profile);
 }
 
-// Of a scenario or plan its own layout and microbatch; of a model alone what the options say.
+// Shows a scenario or plan with its own layout and microbatch, a model alone with those of the options.
 ExitStatus show_sites(const Shown& shown, const ShowOptions& options) {
   const Training* training = shown.plan ? &shown.plan->training : shown.scenario ? &shown.scenario->training : nullptr;
   if (!shown.plan && shown.scenario && layouts_of(*shown.scenario).size() > 1) {
@@ -344,7 +348,7 @@ ExitStatus show_sites(const Shown& shown, const ShowOptions& options) {
       training != nullptr ? training->precision : ElementType::bf16);
   if (!options.svg.empty()) write_file(options.svg, sites_svg(view));
   std::cout << (options.json ? to_text(sites_json(view)) : sites_text(view));
-  if (!options.svg.empty() && !options.json) std::cout << "  picture: " << options.svg << '\n';
+  if (!options.svg.empty() && !options.json) print_written(options.svg);
   return ExitStatus::done;
 }
 
@@ -353,6 +357,13 @@ TensorKind kind_named(const std::string& name) {
   const auto found = std::ranges::find(names, name);
   if (found != names.end()) return static_cast<TensorKind>(found - names.begin());
   throw InputError("--tensor-kind", "unknown tensor layout '" + name + "'", did_you_mean(name, names));
+}
+
+ExitStatus show_numbers(const ShowOptions& options) {
+  if (!options.sites.empty()) throw InputError("--sites", options.input + " is no model, scenario or plan");
+  const NumbersFile file = numbers_in(options.input);
+  std::cout << (options.json ? to_text(numbers_json(file)) : numbers_text(file));
+  return ExitStatus::done;
 }
 
 ExitStatus show(const ShowOptions& options) {
@@ -364,6 +375,8 @@ ExitStatus show(const ShowOptions& options) {
                                      options.of_model == "--sequence-parallel")) {
     throw InputError(options.of_model, "needs more than one rank to divide a layer", "--tensor RANKS");
   }
+  const InputKind kind = kind_of_input(options.input);
+  if (kind == InputKind::machine || kind == InputKind::software) return show_numbers(options);
   const Shown shown = gather(options);
   if (!options.sites.empty()) return show_sites(shown, options);
   if (options.json) {
@@ -377,30 +390,39 @@ ExitStatus show(const ShowOptions& options) {
 }  // namespace
 
 void add_show(CLI::App& program, Body& body) {
-  CLI::App& command = add_command(program, "show", "Shows a model layer by layer, or what a scenario or plan says.",
-                                  "plumb show scenario.yaml");
+  CLI::App& command =
+      add_command(program, "show", "Shows a model layer by layer, a scenario, a plan, or the numbers of a machine.",
+                  "plumb show deepseek-v3\nplumb show dgx-h100\nplumb show scenario.yaml");
   const auto options = std::make_shared<ShowOptions>();
-  command.add_option("SCENARIO|MODEL", options->input, "YAML, a Hugging Face config.json, or a plan.")->required();
-  command.add_option("--sequence", options->sequence, "Tokens per sequence, for the FLOPs.")
+  command
+      .add_option("SCENARIO|MODEL|MACHINE|SOFTWARE", options->input,
+                  "A file (YAML, a Hugging Face config.json, a plan) or a name of plumb list; - reads standard input.")
+      ->required();
+  command.add_flag("--json", options->json, "Prints one JSON object.");
+  command
+      .add_option("--sequence", options->sequence,
+                  "Tokens per sequence, for the FLOPs; default: the scenario's, or the model's.")
       ->check(whole_number(1, std::int64_t{1} << 30));
   command.add_option("--for", options->framework,
                      "Of a scenario or plan: what megatron, torchtitan or plumb-exec runs.");
   command.add_option("--sites", options->sites,
-                     "A layer's index, embedding or head: who holds what of it, and which collectives move how much.");
-  command.add_option("--tensor", options->tensor.degree, "With --sites, of a model alone: tensor-parallel ranks.")
+                     "Shows the placement and the collectives of one block: a layer's index, embedding or head.");
+  command.add_option("--tensor", options->tensor.degree, "With --sites and a model alone: tensor-parallel degree.")
       ->check(whole_number(1, 1 << 20));
-  command.add_option("--tensor-kind", options->tensor_kind, "1d, 2d, 2.5d or 3d.")->option_text("KIND");
-  command.add_option("--tensor-depth", options->tensor.depth, "Of 2.5d.")->check(whole_number(1, 1 << 10));
-  command.add_option("--microbatch", options->microbatch, "Its sequences.")->check(whole_number(1, 1 << 20));
-  command.add_flag("--sequence-parallel", options->tensor.sequence_parallel, "Tokens are divided between the matmuls.");
-  command.add_option("--svg", options->svg, "With --sites: also a picture, into this file.");
-  command.add_flag("--json", options->json, "Writes one JSON object to standard output.");
+  command.add_option("--tensor-kind", options->tensor_kind, "Tensor layout.")->type_name("1d|2d|2.5d|3d");
+  command.add_option("--tensor-depth", options->tensor.depth, "Depth of a 2.5d layout.")
+      ->check(whole_number(1, 1 << 10));
+  command.add_option("--microbatch", options->microbatch, "Sequences of a microbatch.")
+      ->check(whole_number(1, 1 << 20));
+  command.add_flag("--sequence-parallel", options->tensor.sequence_parallel, "Shards tokens between the matmuls.");
+  command.add_option("--svg", options->svg, "With --sites: also writes a picture to this file.")->type_name("FILE");
   command.callback([&body, &command, options] {
     for (const char* name : {"--tensor", "--tensor-kind", "--tensor-depth", "--sequence-parallel", "--microbatch"}) {
       if (options->of_model.empty() && command.count(name) > 0) options->of_model = name;
     }
     body = [options] {
       options->tensor.kind = kind_named(options->tensor_kind);
+      options->input = input_file(options->input, {shipped_kinds.begin(), shipped_kinds.end()});
       return show(*options);
     };
   });

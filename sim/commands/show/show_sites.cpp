@@ -80,7 +80,7 @@ std::string sums_text(const BlockView& view) {
   return fmt::format("  Summed over {} once a step: the gradients of {}.\n", describe(view.placed.mesh, over), names);
 }
 
-// What data-parallel ranks share out: the table has what actions compute with.
+// Shards over data-parallel ranks: the table has what actions compute with.
 std::string shares_text(const BlockView& view) {
   const int shards = state_shards(view.ranks);
   if (shards == 1) return "";

@@ -45,7 +45,12 @@ TEST_CASE("unknown options and commands are named, with the nearest one that exi
         "tool run: unknown option '--step'\n  hint: did you mean '--steps'?");
   CHECK(complaint({"run", "plan.json", "--step=3"}) ==
         "tool run: unknown option '--step'\n  hint: did you mean '--steps'?");
-  CHECK(complaint({"rnu", "plan.json"}) == "tool: unknown command 'rnu'\n  hint: one of: run");
+  CHECK(complaint({"rnu", "plan.json"}) == "tool: unknown command 'rnu'\n  hint: did you mean 'run'?");
+  CHECK(complaint({"warp"}) == "tool: unknown command 'warp'\n  hint: one of: run");
+  CHECK(complaint({"train"}) == "tool: unknown command 'train'\n  hint: did you mean 'run'?");
+  CHECK(complaint({"run", "plan.json", "--tensor-parallel-degree", "2"}) ==
+        "tool run: unknown option '--tensor-parallel-degree'\n  hint: write it into the scenario, as layout: {tensor: "
+        "…}");
   CHECK(complaint({"runn", "plan.json"}) == "tool: unknown command 'runn'\n  hint: did you mean 'run'?");
 }
 

@@ -24,5 +24,12 @@ TEST_CASE("an error's text is printable as a whole") {
 TEST_CASE("did you mean names the nearest candidate, or all when none is near") {
   CHECK(did_you_mean("zbh1", {"gpipe", "zb-h1", "1f1b"}) == "did you mean 'zb-h1'?");
   CHECK(did_you_mean("1F1B", {"gpipe", "zb-h1", "1f1b"}) == "did you mean '1f1b'?");
+  CHECK(did_you_mean("shwo", {"plan", "show"}) == "did you mean 'show'?");  // neighbours swapped
+  const std::vector<std::string> machines{"local-cpu",   "dgx-a100-4nic", "dgx-a100",
+                                          "gb200-nvl72", "dgx-b200",      "pcie-rtx4090"};
+  CHECK(did_you_mean("A100", machines) == "did you mean 'dgx-a100'?");
+  CHECK(did_you_mean("b200", machines) == "did you mean 'dgx-b200'?");
+  CHECK(did_you_mean("4090", machines) == "did you mean 'pcie-rtx4090'?");
+  CHECK(did_you_mean("-", machines).starts_with("one of: "));
   CHECK(did_you_mean("warp", {"gpipe", "zb-h1"}) == "one of: gpipe, zb-h1");
 }

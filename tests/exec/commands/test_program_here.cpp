@@ -202,6 +202,19 @@ TEST_CASE("refusals name their cause, with status 2 and no output") {
   CHECK_THAT(help.out, ContainsSubstring("Example:"));
 }
 
+TEST_CASE("the reference page is the one that the program prints, and --version names features") {
+  // plumb-exec man --markdown > docs/reference/plumb-exec.md
+  const Ended page = run_here({"man", "--markdown"});
+  CHECK(page.status == 0);
+  CHECK(page.out == content(std::string(PLUMB_SOURCE_DIR) + "/docs/reference/plumb-exec.md"));
+  const Ended version = run_here({"--version"});
+  CHECK(version.out.starts_with("plumb-exec 0."));
+  for (const std::string feature : {"LibTorch: ", "gloo: on", "CUDA: ", "NCCL: "}) {
+    CHECK_THAT(version.out, ContainsSubstring(feature));
+  }
+  CHECK_THAT(run_here({"__complete", "run", "--transport", "g"}).out, ContainsSubstring("gloo\t"));
+}
+
 TEST_CASE("no output goes over an input or over another output") {
   const TemporaryFolder folder;
   const std::string plan = folder.write("plan.json", to_json(tiny_plan({})));

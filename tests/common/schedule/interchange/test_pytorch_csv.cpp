@@ -182,7 +182,7 @@ TEST_CASE("a stage on two rows is a second replica if it runs the second half of
   CHECK(validate(read).empty());
   CHECK(to_pytorch_csv(read, comms) == lowered);
   CHECK_THROWS_WITH(parse_pytorch_csv("0F0,1F1,1B1,0B0\n0F1,1F0,1B0,0B1,0F2,0B2\n", "x.csv"),
-                    ContainsSubstring("stands on row 1 already"));
+                    ContainsSubstring("is on row 1"));
 }
 
 TEST_CASE("unreadable input names file, line and column") {
@@ -204,11 +204,13 @@ TEST_CASE("unreadable input names file, line and column") {
   fails("0F0,0F", "x.csv:1:5: '0F': expected a microbatch");
   fails("", "x.csv: it is empty");
   fails("0F0,0B0\n,,\n1F0,1B0", "x.csv:2: this rank has nothing to do");
-  fails("0F0,0B0\n1F0,0B1", "x.csv:2:5: '0B1': stage 0 stands on row 1 already");
-  fails("0F0,0B0\n1F0,0F1,1B0,0B1", "x.csv:2:5: '0F1': stage 0 stands on row 1 already");  // the first of two
-  fails("0F0,0B0,1F0,1B0,1F1,1B1\n0F1,0B1", "x.csv:2:1: '0F1': stage 0 stands on row 1 already");
-  fails("0F0,0B0\n2F0,2B0", "stage 1 stands nowhere");
-  fails("0F0,2SEND_F0,2F0", "stage 1 stands nowhere");
+  fails("0F0,0B0\n1F0,0B1", "x.csv:2:5: '0B1': stage 0 is on row 1");
+  fails("0F0,0B0\n1F0,0F1,1B0,0B1", "x.csv:2:5: '0F1': stage 0 is on row 1");  // the first of two
+  fails("0F0,0B0,1F0,1B0,1F1,1B1\n0F1,0B1", "x.csv:2:1: '0F1': stage 0 is on row 1");
+  // The row with most of a stage holds it, whichever comes first.
+  fails("0F0,1F1,0F1,0B0,0B1\n1F0,1B0,1B1", "x.csv:1:5: '1F1': stage 1 is on row 2");
+  fails("0F0,0B0\n2F0,2B0", "x.csv:2:1: '2F0': no cell has stage 1, which comes before stage 2");
+  fails("0F0,2SEND_F0,2F0", "no cell has stage 1");
   fails("0F0,0B0,9F0,0B1,0F9,0B2,1B2,2B2,3B2,4B2", "x.csv: 10 stages and 10 microbatches with 10 actions");
   fails("2000000000F0,0B0", "only 2 actions");
   fails("0F2000000000,0B0", "only 2 actions");

@@ -1,0 +1,62 @@
+#include "common/base/first_signals.hpp"
+
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <csignal>
+#include <cstring>
+
+namespace plumb {
+namespace {
+
+// Nothing here may need a constructor, and the handler may call async-signal-safe functions alone.
+constexpr int status_of_failed_run = 3;
+const char* program_name = "plumb";
+std::array<char, 4096> unfinished = {};
+std::atomic<bool> has_unfinished = false;
+std::atomic<pid_t> owner = 0;  // a forked process must not remove its parent's file
+
+void write_text(const char* text) {
+  const ssize_t written = ::write(STDERR_FILENO, text, std::strlen(text));
+  static_cast<void>(written);
+}
+
+void leave(int signal) {
+  if (has_unfinished && owner == ::getpid()) ::unlink(unfinished.data());
+  write_text(program_name);
+  write_text(signal == SIGINT ? ": interrupted (SIGINT)\n" : ": told to end (SIGTERM)\n");
+  ::_exit(status_of_failed_run);
+}
+
+}  // namespace
+
+void take_first_signals(int argc, char** argv, char** environment) {
+  // plumb-exec reports for the ranks that it starts.
+  constexpr const char* of_rank = "PLUMB_LAUNCHER=";
+  for (char** variable = environment; variable != nullptr && *variable != nullptr; ++variable) {
+    if (std::strncmp(*variable, of_rank, std::strlen(of_rank)) == 0) return;
+  }
+  if (argc > 0 && argv[0] != nullptr) {
+    const char* slash = std::strrchr(argv[0], '/');
+    program_name = slash == nullptr ? argv[0] : slash + 1;
+  }
+  for (const int signal : {SIGINT, SIGTERM}) {
+    struct sigaction before = {};
+    ::sigaction(signal, nullptr, &before);
+    if (before.sa_handler != SIG_DFL) continue;  // nohup, or a job in the background
+    struct sigaction action = {};
+    action.sa_handler = leave;
+    ::sigaction(signal, &action, nullptr);
+  }
+}
+
+void set_unfinished_file(const char* path) {
+  has_unfinished = false;
+  if (path == nullptr || std::strlen(path) >= unfinished.size()) return;
+  std::strcpy(unfinished.data(), path);
+  owner = ::getpid();
+  has_unfinished = true;
+}
+
+}  // namespace plumb
