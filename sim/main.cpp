@@ -51,8 +51,11 @@ void add_commands(CLI::App& program, sim::Body& body) {
   sim::add_report(program, body);
   sim::add_run(program);
   sim::add_list(program, body);
+  sim::add_explain(program, body);
+  sim::add_schema(program, body);
   sim::add_validate(program, body);
   sim::add_fit(program, body);
+  sim::add_reference(program, body);
   plumb::add_page_commands(program, body, PLUMB_VERSION);
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/document/field.hpp"
 #include "common/base/document/yaml.hpp"
 #include "common/cluster/machine.hpp"
 
@@ -11,6 +12,11 @@ namespace plumb {
 
 // All machines that plumb knows by name, with and without a description of theirs.
 [[nodiscard]] const std::vector<std::string>& machine_names();
+
+// Tables of a machine's fields, and of what a fit may change.
+[[nodiscard]] const FieldBlock& machine_block();
+[[nodiscard]] const FieldBlock& fit_block();
+[[nodiscard]] const FieldBlock& free_numbers_block();
 
 // A block with `name, devices, cores, device, inside, outside`. A number stands as `{value: 2039 GB/s, source:
 // datasheet}`; `peak` has one per precision, of which the training's is taken. `cores: usable` means the cores of this

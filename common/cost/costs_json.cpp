@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "common/base/document/json_fields.hpp"
+#include "common/base/document/json_lister.hpp"
 #include "common/base/text.hpp"
 
 namespace plumb {
@@ -11,194 +12,200 @@ static std::vector<std::string> enum_names(PipelineExchange) { return exchange_n
 
 template <class Archive>
 static void fields(Archive& archive, ActionTimes& x) {
-  archive("forward_s", x.forward);
-  archive("input_gradient_s", x.input_gradient);
-  archive("weight_gradient_s", x.weight_gradient);
-  archive("hidden_in_backward_s", x.hidden_in_backward);
+  archive("forward_s", x.forward, "F of a microbatch.");
+  archive("input_gradient_s", x.input_gradient, "I of a microbatch.");
+  archive("weight_gradient_s", x.weight_gradient, "W of a microbatch.");
+  archive("hidden_in_backward_s", x.hidden_in_backward, "Part of I and W that B does once for both.");
 }
 
 template <class Archive>
 static void fields(Archive& archive, SliceBytes& x) {
-  archive("kept_bytes", x.kept);
-  archive("kept_for_weight_bytes", x.kept_for_weight);
-  archive("forward_workspace_bytes", x.forward_workspace);
-  archive("input_gradient_workspace_bytes", x.input_gradient_workspace);
-  archive("weight_gradient_workspace_bytes", x.weight_gradient_workspace);
-  archive("backward_workspace_bytes", x.backward_workspace);
-  archive.unless_usual("gradients_taken_bytes", x.gradients_taken);
-  archive.unless_usual("gradients_left_bytes", x.gradients_left);
+  archive("kept_bytes", x.kept, "Saved activations.");
+  archive("kept_for_weight_bytes", x.kept_for_weight, "Saved activations that W still needs after I.");
+  archive("forward_workspace_bytes", x.forward_workspace, "Memory of F beside what it saves.");
+  archive("input_gradient_workspace_bytes", x.input_gradient_workspace, "Memory of I beside what is saved.");
+  archive("weight_gradient_workspace_bytes", x.weight_gradient_workspace, "Memory of W beside what is saved.");
+  archive("backward_workspace_bytes", x.backward_workspace, "Memory of B beside what is saved.");
+  archive.unless_usual("gradients_taken_bytes", x.gradients_taken, {},
+                       "Gradients of carried state that its backward reads.");
+  archive.unless_usual("gradients_left_bytes", x.gradients_left, {},
+                       "Gradients of carried state that its backward leaves.");
 }
 
 // The axes of a grid: 1 column, 2 row, 4 depth, or a sum of these.
 template <class Archive>
 static void fields(Archive& archive, TensorSum& x) {
   int axes = x.over.bits;
-  archive("axes", axes);
+  archive("axes", axes, "Axes of the grid: 1 column, 2 row, 4 depth, or a sum of these.");
   x.over.bits = static_cast<std::uint16_t>(axes);
-  archive("bytes", x.bytes);
+  archive("bytes", x.bytes, "Bytes of the gradients.");
 }
 
 template <class Archive>
 static void fields(Archive& archive, DataWaits& x) {
-  archive("forward_s", x.forward);
-  archive.unless_usual("recompute_s", x.recompute, x.forward);
-  archive("input_gradient_s", x.input_gradient);
-  archive("weight_gradient_s", x.weight_gradient);
-  archive("backward_s", x.backward);
+  archive("forward_s", x.forward, "Exposed in F.");
+  archive.unless_usual("recompute_s", x.recompute, x.forward, "Exposed in R; as in F if it is left out.");
+  archive("input_gradient_s", x.input_gradient, "Exposed in I.");
+  archive("weight_gradient_s", x.weight_gradient, "Exposed in W.");
+  archive("backward_s", x.backward, "Exposed in B.");
 }
 
 template <class Archive>
 static void fields(Archive& archive, QuantisedMoves& x) {
-  archive("forward_bytes", x.forward);
-  archive("input_gradient_bytes", x.input_gradient);
-  archive("weight_gradient_bytes", x.weight_gradient);
+  archive("forward_bytes", x.forward, "Memory of quantised moves in F.");
+  archive("input_gradient_bytes", x.input_gradient, "Memory of quantised moves in I.");
+  archive("weight_gradient_bytes", x.weight_gradient, "Memory of quantised moves in W.");
 }
 
 template <class Archive>
 static void fields(Archive& archive, DataMoves& x) {
-  archive("gathered_bytes", x.gathered);
-  archive("reduced_bytes", x.reduced);
-  archive("accumulated_bytes", x.accumulated);
-  archive("replicated_bytes", x.replicated);
-  archive("unsharded_bytes", x.unsharded);
-  archive.unless_usual("second_copy_bytes", x.second_copy);
-  archive.unless_usual("quantised", x.quantised);
-  archive("beside", x.beside);
-  archive.unless_usual("prefetch", x.prefetch, 1);
-  archive("gathering_s", x.gathering);
-  archive("gathering_again_s", x.gathering_again);
-  archive("reducing_s", x.reducing);
-  archive("waits", x.waits);
+  archive("gathered_bytes", x.gathered, "Whole weights that actions gather.");
+  archive("reduced_bytes", x.reduced, "Whole gradients that actions reduce.");
+  archive("accumulated_bytes", x.accumulated, "Shard of a rank to which its reduced gradients are added.");
+  archive("replicated_bytes", x.replicated, "Gradients that copies of hsdp all-reduce once a step.");
+  archive("unsharded_bytes", x.unsharded, "Weights that are gathered from UNSHARD to STEP, beside the rank's shard.");
+  archive.unless_usual("second_copy_bytes", x.second_copy, {}, "Secondary shard of weights.");
+  archive.unless_usual("quantised", x.quantised, {}, "Memory of quantised collectives.");
+  archive("beside", x.beside, "Moves overlap with computing.");
+  archive.unless_usual("prefetch", x.prefetch, 1, "Units that are gathered ahead.");
+  archive("gathering_s", x.gathering, "Gathering before F.");
+  archive("gathering_again_s", x.gathering_again, "Gathering before the backward.");
+  archive("reducing_s", x.reducing, "Reduction after the backward.");
+  archive("waits", x.waits, "Exposed part of the moves in each action.");
 }
 
 template <class Archive>
 static void fields(Archive& archive, HostMoves& x) {
-  archive("kept_bytes", x.kept);
-  archive("down_bytes", x.down);
-  archive("up_bytes", x.up);
-  archive("copying_down_s", x.copying_down);
-  archive("updating_s", x.updating);
-  archive("copying_up_s", x.copying_up);
+  archive("kept_bytes", x.kept, "States in the host's memory.");
+  archive("down_bytes", x.down, "Gradients that go to the host.");
+  archive("up_bytes", x.up, "Weights that come back.");
+  archive("copying_down_s", x.copying_down, "Copy to the host.");
+  archive("updating_s", x.updating, "Optimizer on the host.");
+  archive("copying_up_s", x.copying_up, "Copy to the device.");
 }
 
 template <class Archive>
 static void fields(Archive& archive, HostWaits& x) {
-  archive("forward_s", x.forward);
-  archive("input_gradient_s", x.input_gradient);
-  archive("backward_s", x.backward);
+  archive("forward_s", x.forward, "Exposed in F.");
+  archive("input_gradient_s", x.input_gradient, "Exposed in I.");
+  archive("backward_s", x.backward, "Exposed in B.");
 }
 
 template <class Archive>
 static void fields(Archive& archive, ActivationMoves& x) {
-  archive("kept_bytes", x.kept);
-  archive("copying_s", x.copying);
-  archive("beside", x.beside);
-  archive("waits", x.waits);
+  archive("kept_bytes", x.kept, "Activations of a microbatch in the host's memory.");
+  archive("copying_s", x.copying, "Copy of one microbatch, each way.");
+  archive("beside", x.beside, "Copies overlap with computing.");
+  archive("waits", x.waits, "Exposed part of the copies in each action.");
 }
 
 template <class Archive>
 static void fields(Archive& archive, ParameterMoves& x) {
-  archive("up_bytes", x.up);
-  archive("copying_s", x.copying);
-  archive("beside", x.beside);
+  archive("up_bytes", x.up, "Weights that come from the host.");
+  archive("copying_s", x.copying, "Copy of the weights.");
+  archive("beside", x.beside, "Copies overlap with computing.");
 }
 
 template <class Archive>
 static void fields(Archive& archive, ComputeCost& x) {
-  archive("forward_s", x.forward);
-  archive("input_gradient_s", x.input_gradient);
-  archive("weight_gradient_s", x.weight_gradient);
-  archive("hidden_in_backward_s", x.hidden_in_backward);
-  archive("gradient_reduction_s", x.gradient_reduction);
-  archive("optimizer_s", x.optimizer);
-  archive("parameters", x.parameters);
-  archive("parameter_bytes", x.parameter_bytes);
-  archive("gradient_bytes", x.gradient_bytes);
-  archive("optimizer_bytes", x.optimizer_bytes);
-  archive("kept_bytes", x.kept_bytes);
-  archive("kept_for_weight_bytes", x.kept_for_weight_bytes);
-  archive("forward_workspace_bytes", x.forward_workspace_bytes);
-  archive("input_gradient_workspace_bytes", x.input_gradient_workspace_bytes);
-  archive("weight_gradient_workspace_bytes", x.weight_gradient_workspace_bytes);
-  archive("backward_workspace_bytes", x.backward_workspace_bytes);
+  archive("forward_s", x.forward, "F of a microbatch.");
+  archive("input_gradient_s", x.input_gradient, "I of a microbatch.");
+  archive("weight_gradient_s", x.weight_gradient, "W of a microbatch.");
+  archive("hidden_in_backward_s", x.hidden_in_backward, "Part of I and W that B does once for both.");
+  archive("gradient_reduction_s", x.gradient_reduction, "Data-parallel reduction of the gradients of a step.");
+  archive("optimizer_s", x.optimizer, "Optimizer step.");
+  archive("parameters", x.parameters, "Parameters of a rank.");
+  archive("parameter_bytes", x.parameter_bytes, "Stored weights.");
+  archive("gradient_bytes", x.gradient_bytes, "Main gradients.");
+  archive("optimizer_bytes", x.optimizer_bytes, "Optimizer states and master weights.");
+  archive("kept_bytes", x.kept_bytes, "Saved activations of a microbatch.");
+  archive("kept_for_weight_bytes", x.kept_for_weight_bytes, "Saved activations that W still needs after I.");
+  archive("forward_workspace_bytes", x.forward_workspace_bytes, "Memory of F beside what it saves.");
+  archive("input_gradient_workspace_bytes", x.input_gradient_workspace_bytes, "Memory of I beside what is saved.");
+  archive("weight_gradient_workspace_bytes", x.weight_gradient_workspace_bytes, "Memory of W beside what is saved.");
+  archive("backward_workspace_bytes", x.backward_workspace_bytes, "Memory of B beside what is saved.");
   // Keys that only stages have whose gradients tensor parallelism adds up, that hold a tied table twice, or whose
   // states are shared out, or of which something is offloaded.
-  archive.unless_usual("tensor_gradient_bytes", x.tensor_gradient_bytes);
-  archive.unless_usual("grid_sums", x.grid_sums);
-  archive.unless_usual("second_gradient_bytes", x.second_gradient_bytes);
-  archive.unless_usual("gathered_bytes", x.gathered_bytes);
-  archive.unless_usual("weight_gathering_s", x.weight_gathering);
-  archive.unless_usual("slices", x.slices);
-  archive.unless_usual("slice_bytes", x.slice_bytes);
-  archive.unless_usual("data_moves", x.data_moves);
-  archive.unless_usual("host_moves", x.host_moves);
-  archive.unless_usual("activation_moves", x.activation_moves);
-  archive.unless_usual("parameter_moves", x.parameter_moves);
+  archive.unless_usual("tensor_gradient_bytes", x.tensor_gradient_bytes, {},
+                       "Gradients that tensor ranks all-reduce once a step.");
+  archive.unless_usual("grid_sums", x.grid_sums, {}, "Gradients that ranks of a tensor grid reduce, by axes.");
+  archive.unless_usual("second_gradient_bytes", x.second_gradient_bytes, {},
+                       "Gradient of the second copy of a tied embedding.");
+  archive.unless_usual("gathered_bytes", x.gathered_bytes, {}, "Weights that are gathered once a step.");
+  archive.unless_usual("weight_gathering_s", x.weight_gathering, {}, "Gathering of weights once a step.");
+  archive.unless_usual("slices", x.slices, {}, "Times of each slice of a sequence.");
+  archive.unless_usual("slice_bytes", x.slice_bytes, {}, "Bytes of each slice of a sequence.");
+  archive.unless_usual("data_moves", x.data_moves, {}, "Gathers and reductions within actions.");
+  archive.unless_usual("host_moves", x.host_moves, {}, "Optimizer states that are offloaded.");
+  archive.unless_usual("activation_moves", x.activation_moves, {}, "Activations that are offloaded.");
+  archive.unless_usual("parameter_moves", x.parameter_moves, {}, "Weights that are offloaded.");
 }
 
 template <class Archive>
 static void fields(Archive& archive, TransferCost& x) {
-  archive("latency_s", x.latency);
-  archive("bandwidth_bytes_per_s", x.bandwidth);
+  archive("latency_s", x.latency, "Latency of a message.");
+  archive("bandwidth_bytes_per_s", x.bandwidth, "Bandwidth of a message; null is no limit.");
 }
 
 template <class Archive>
 static void fields(Archive& archive, SharedLinks& x) {
-  archive("ranks_per_nic", x.ranks_per_nic);
-  archive("nic_bytes_per_s", x.nic);
-  archive("ranks_per_switch", x.ranks_per_switch);
-  archive("uplink_bytes_per_s", x.uplink);
-  archive("ranks_per_leaf", x.ranks_per_leaf);
-  archive("leaf_bytes_per_s", x.leaf);
-  archive("ranks_per_site", x.ranks_per_site);
-  archive("site_bytes_per_s", x.site);
-  archive("site_latency_s", x.site_latency);
+  archive("ranks_per_nic", x.ranks_per_nic, "Pipeline ranks that share a NIC; 0 if none do.");
+  archive("nic_bytes_per_s", x.nic, "Bandwidth of a NIC.");
+  archive("ranks_per_switch", x.ranks_per_switch, "Pipeline ranks under a PCIe switch; 0 if there is none.");
+  archive("uplink_bytes_per_s", x.uplink, "Bandwidth of the switch's uplink.");
+  archive("ranks_per_leaf", x.ranks_per_leaf, "Pipeline ranks under a leaf switch; 0 if there is none.");
+  archive("leaf_bytes_per_s", x.leaf, "Bandwidth of the leaf's uplinks.");
+  archive("ranks_per_site", x.ranks_per_site, "Pipeline ranks of a site; 0 if there is one site.");
+  archive("site_bytes_per_s", x.site, "Bandwidth between two sites.");
+  archive("site_latency_s", x.site_latency, "Latency between two sites.");
 }
 
 template <class Archive>
 static void fields(Archive& archive, BoundaryCost& x) {
-  archive("before_bytes", x.before);
-  archive("behind_bytes", x.behind);
-  archive("way", x.way);
+  archive("before_bytes", x.before, "Hidden states of a microbatch, as a rank before the boundary holds them.");
+  archive("behind_bytes", x.behind, "Hidden states of a microbatch, as a rank behind it holds them.");
+  archive("way", x.way, "Link of the messages.");
 }
 
 template <class Archive>
 static void fields(Archive& archive, JoinCost& x) {
-  archive("bytes", x.bytes);
-  archive("latency_s", x.latency);
-  archive("inside_bytes", x.inside);
-  archive("outside_bytes", x.outside);
-  archive("alone_s", x.alone);
+  archive("bytes", x.bytes, "Payload of the collective.");
+  archive("latency_s", x.latency, "Latency.");
+  archive("inside_bytes", x.inside, "Bytes over links inside a machine.");
+  archive("outside_bytes", x.outside, "Bytes over links between machines.");
+  archive("alone_s", x.alone, "Time without contention.");
 }
 
 template <class Archive>
 static void fields(Archive& archive, VocabularyCost& x) {
-  archive("parts", x.parts);
+  archive("parts", x.parts, "Ranks that shard the vocabulary; 0 if it is whole.");
   for (const auto& [name, join] : vocabulary_joins) archive(name, x.*join);
-  archive("inside_bytes_per_s", x.inside);
+  archive("inside_bytes_per_s", x.inside, "Bandwidth inside a machine.");
 }
 
 template <class Archive>
 static void fields(Archive& archive, PipelineCosts& x) {
-  archive("stages", x.stages);
-  archive("boundary_bytes", x.boundary_bytes);
-  archive("tied_bytes", x.tied_bytes);
-  archive("inside", x.inside);
-  archive("outside", x.outside);
-  archive("across", x.across);
-  archive("shared", x.shared);
-  archive("ranks_per_machine", x.ranks_per_machine);
-  archive("cores_per_machine", x.cores_per_machine);
-  archive.unless_usual("cores_per_rank", x.cores_per_rank, 1);  // more: of plans that fold ranks on cores
-  archive("exchange", x.exchange);
-  archive("hidden_in_pairs_fraction", x.hidden_in_pairs);
-  archive("provenance", x.provenance);
-  archive("transport", x.transport);
-  archive.unless_usual("boundaries", x.boundaries);
-  archive.unless_usual("slice_tokens", x.slice_tokens);
-  archive.unless_usual("slice_gathering_s", x.slice_gathering);
-  archive.unless_usual("gradient_clipping_s", x.gradient_clipping);
-  archive.unless_usual("vocabulary", x.vocabulary);
+  archive("stages", x.stages, "Costs of each stage.");
+  archive("boundary_bytes", x.boundary_bytes, "Message between two stages.");
+  archive("tied_bytes", x.tied_bytes, "Gradient of a tied embedding that two ranks all-reduce; 0 if there is none.");
+  archive("inside", x.inside, "Messages within a machine.");
+  archive("outside", x.outside, "Messages between machines.");
+  archive("across", x.across, "Messages within a machine between two PCIe switches.");
+  archive("shared", x.shared, "Links that ranks share.");
+  archive("ranks_per_machine", x.ranks_per_machine, "Pipeline ranks of a machine.");
+  archive("cores_per_machine", x.cores_per_machine, "Cores of a CPU machine; 0 of others.");
+  archive.unless_usual("cores_per_rank", x.cores_per_rank, 1,
+                       "Cores that a pipeline rank's ranks compute on.");  // more: of plans that fold ranks on cores
+  archive("exchange", x.exchange, "Exchange of messages.");
+  archive("hidden_in_pairs_fraction", x.hidden_in_pairs,
+          "Part of the shorter action of an overlapped pair that the longer one hides.");
+  archive("provenance", x.provenance, "Origin of these numbers; edited ones are remarked.");
+  archive("transport", x.transport, "Transport that was measured, if one was.");
+  archive.unless_usual("boundaries", x.boundaries, {}, "Messages between stages with different data degrees.");
+  archive.unless_usual("slice_tokens", x.slice_tokens, {}, "Tokens of each slice where slices differ.");
+  archive.unless_usual("slice_gathering_s", x.slice_gathering, {}, "Gathering of each slice's message.");
+  archive.unless_usual("gradient_clipping_s", x.gradient_clipping, {}, "Norm of the whole gradient.");
+  archive.unless_usual("vocabulary", x.vocabulary, {}, "Collectives of a vocabulary over the pipeline.");
 }
 
 Json to_json(const ComputeCost& cost) { return write_fields(cost); }
@@ -364,5 +371,7 @@ PipelineCosts pipeline_costs_from_json(const JsonValue& value) {
   }
   return costs;
 }
+
+std::vector<JsonTable> costs_tables() { return list_fields<PipelineCosts>("costs"); }
 
 }  // namespace plumb

@@ -1,7 +1,10 @@
 // Pipeline costs as JSON, the same in plans and timelines. Internal: public headers do not include it.
 #pragma once
 
+#include <vector>
+
 #include "common/base/document/json.hpp"
+#include "common/base/document/json_tables.hpp"
 #include "common/cost/costs.hpp"
 
 namespace plumb {
@@ -18,5 +21,8 @@ namespace plumb {
 // not fit 63 bits: schedules have up to 2^23 pairs of stage and microbatch, so that a bound on each field alone is
 // either too tight for one or too wide for the sum. Ranks and moments hold no more than that.
 void require_countable(const PipelineCosts& costs, int microbatches, const JsonValue& value);
+
+// Its keys, for the reference page.
+[[nodiscard]] std::vector<JsonTable> costs_tables();
 
 }  // namespace plumb

@@ -19,55 +19,30 @@ const std::vector<std::string>& recompute_unit_names() {
 }
 
 static GradientBucket read_bucket(const YamlValue& block) {
-  constexpr std::int64_t most = std::int64_t{1} << 40;
-  block.check_keys({"bytes", "parameters", "parameters_per_rank", "first_stage_only"});
   GradientBucket bucket{.bytes = {}};
   if (const auto bytes = block.find("bytes")) bucket.bytes = bytes->bytes();
-  if (const auto count = block.find("parameters")) bucket.parameters = count->integer(1, most);
-  if (const auto count = block.find("parameters_per_rank")) bucket.parameters_per_rank = count->integer(1, most);
+  if (const auto count = block.find("parameters")) bucket.parameters = count->integer();
+  if (const auto count = block.find("parameters_per_rank")) bucket.parameters_per_rank = count->integer();
   if (const auto first = block.find("first_stage_only")) bucket.first_stage_only = first->boolean();
   const bool counted = bucket.parameters > 0 || bucket.parameters_per_rank > 0;
   if (counted == (bucket.bytes > Bytes{})) {
-    block.fail(block.path() + " is of so many bytes, or of so many parameters",
+    block.fail(block.path() + ": expected either bytes, or parameters and parameters_per_rank",
                "data_bucket: {bytes: 25 MiB}, or {parameters: 40000000, parameters_per_rank: 1000000}");
   }
   return bucket;
 }
 
 Software read_software(const YamlValue& block) {
-  for (const char* key : {"name", "source"}) {
-    if (block.find(key)) continue;
-    block.fail("key '" + std::string(key) + "' is missing in " + block.path(),
-               "software: {like: plumb, attention: …} changes another; a block of its own needs name and source");
-  }
+  check_fields(software_block(), block);
   return read_software(
       block, {.name = block.require("name").text(), .source = block.require("source").text(), .composed = false});
 }
 
 Software read_software(const YamlValue& block, Software base) {
   Software software = std::move(base);
-  block.check_keys({"like",
-                    "name",
-                    "source",
-                    "attention",
-                    "composed",
-                    "eager",
-                    "eager_norms",
-                    "dropout",
-                    "fused_projections",
-                    "fused_weight_gradient",
-                    "tensor_overlap",
-                    "scattered_messages",
-                    "data_overlap",
-                    "data_bucket",
-                    "copies_overlap",
-                    "optimizer_bytes",
-                    "gradients",
-                    "exchange",
-                    "recompute_unit",
-                    "hidden_in_pairs",
-                    "post_validation",
-                    "step_overhead"});
+  InputErrors errors;
+  check_fields({BlockShape{.block = &software_block(), .partial = true}}, block, errors);
+  errors.throw_if_any();
   if (const auto name = block.find("name")) software.name = name->text();
   if (const auto source = block.find("source")) software.source = source->text();
   const auto flag = [&](const char* key, bool& value) {
@@ -97,8 +72,8 @@ Software read_software(const YamlValue& block, Software base) {
   if (const auto unit = block.find("recompute_unit")) {
     software.recompute_unit = static_cast<RecomputeUnit>(unit->choice(recompute_unit_names()));
   }
-  if (const auto bytes = block.find("optimizer_bytes")) software.optimizer_bytes = bytes->number(0, 1000);
-  if (const auto hidden = block.find("hidden_in_pairs")) software.hidden_in_pairs = hidden->number(0, 1);
+  if (const auto bytes = block.find("optimizer_bytes")) software.optimizer_bytes = bytes->number();
+  if (const auto hidden = block.find("hidden_in_pairs")) software.hidden_in_pairs = hidden->number();
   if (const auto overhead = block.find("step_overhead")) software.step_overhead = overhead->seconds();
   return software;
 }

@@ -1,10 +1,14 @@
 // Reads what a training system does from YAML.
 #pragma once
 
+#include "common/base/document/field.hpp"
 #include "common/base/document/yaml.hpp"
 #include "common/cost/software.hpp"
 
 namespace plumb {
+
+// Table of its fields.
+[[nodiscard]] const FieldBlock& software_block();
 
 // A block with the facts of `Software` as keys, all optional but name and source. Left out they are as in the struct
 // but `composed`, which is false: the struct's true is a fact of plumb-exec, and what blocks describe runs kernels.

@@ -1,6 +1,7 @@
 #include "common/layout/layout_json.hpp"
 
 #include "common/base/document/json_fields.hpp"
+#include "common/base/document/json_lister.hpp"
 
 namespace plumb {
 
@@ -56,5 +57,7 @@ Layout layout_from_json(const JsonValue& value) {
   }
   return layout;
 }
+
+std::vector<JsonTable> layout_tables() { return list_fields<Layout>("layout"); }
 
 }  // namespace plumb

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "common/base/document/json_fields.hpp"
+#include "common/base/document/json_lister.hpp"
 #include "common/base/excerpt.hpp"
 #include "common/cluster/cluster_ranges.hpp"
 
@@ -20,9 +21,9 @@ static std::vector<std::string> enum_names(Optimizer) { return optimizer_names()
 
 template <class Archive, class Value>
 static void fields(Archive& archive, Sourced<Value>& x) {
-  archive("value", x.value);
-  archive("source", x.source);
-  archive("uncertainty_fraction", x.uncertainty);
+  archive("value", x.value, "The number, in the unit of the key.");
+  archive("source", x.source, "Where it is from.");
+  archive("uncertainty_fraction", x.uncertainty, "One standard deviation, relative to the value.");
 }
 
 template <class Archive>
@@ -77,26 +78,26 @@ static void fields(Archive& archive, Machine& x) {
 
 template <class Archive>
 static void fields(Archive& archive, Cluster& x) {
-  archive("machine", x.machine);
+  archive("machine", x.machine, "The machine.");
   archive("nodes", x.nodes);
   archive("ranks", x.ranks);
-  archive("nodes_per_leaf", x.nodes_per_leaf);
+  archive("nodes_per_leaf", x.nodes_per_leaf, "Machines under a leaf switch; 0 if there is none.");
   archive("oversubscription", x.oversubscription);
-  archive("nodes_per_site", x.nodes_per_site);
-  archive("between_sites", x.between_sites);
+  archive("nodes_per_site", x.nodes_per_site, "Machines of a site; 0 if there is one site.");
+  archive("between_sites", x.between_sites, "Link between two sites.");
 }
 
 template <class Archive>
 static void fields(Archive& archive, Recompute& x) {
-  archive("mode", x.mode);
-  archive("layers", x.layers);
+  archive("mode", x.mode, "Recomputed activations.");
+  archive("layers", x.layers, "The number of first_layers and every_nth_layer; else 0.");
 }
 
 template <class Archive>
 static void fields(Archive& archive, Offload& x) {
-  archive("optimizer", x.optimizer);
-  archive.unless_usual("activations", x.activations);
-  archive.unless_usual("parameters", x.parameters);
+  archive("optimizer", x.optimizer, "Optimizer states are in the host's memory.");
+  archive.unless_usual("activations", x.activations, {}, "Saved activations are in the host's memory.");
+  archive.unless_usual("parameters", x.parameters, {}, "Sharded weights are in the host's memory.");
 }
 
 static std::vector<std::string> enum_names(LoraTarget) { return lora_target_names(); }
@@ -138,7 +139,7 @@ template <class Archive>
 static void fields(Archive& archive, Software& x) {
   archive("name", x.name);
   archive("source", x.source);
-  archive("flash_attention", x.flash_attention);
+  archive("flash_attention", x.flash_attention, "Fused attention; else one that writes all scores.");
   archive("composed", x.composed);
   archive.unless_usual("eager", x.eager);
   archive.unless_usual("eager_norms", x.eager_norms);
@@ -161,20 +162,20 @@ static void fields(Archive& archive, Software& x) {
 
 template <class Archive>
 static void fields(Archive& archive, NamedDimension& x) {
-  archive("name", x.name);
-  archive("size", x.size);
+  archive("name", x.name, "Name of the dimension.");
+  archive("size", x.size, "Size.");
 }
 
 template <class Archive>
 static void fields(Archive& archive, BoundaryTensor& x) {
-  archive("name", x.name);
-  archive("dimensions", x.dimensions);
-  archive("type", x.type);
+  archive("name", x.name, "Name of the tensor.");
+  archive("dimensions", x.dimensions, "Dimensions in order.");
+  archive("type", x.type, "Type of its elements.");
 }
 
 template <class Archive>
 static void fields(Archive& archive, BoundaryManifest& x) {
-  archive("tensors", x.tensors);
+  archive("tensors", x.tensors, "Tensors that cross a stage boundary.");
 }
 
 Json to_json(const Cluster& cluster) { return write_fields(cluster); }
@@ -224,5 +225,10 @@ Software software_from_json(const JsonValue& value) {
 }
 
 BoundaryManifest boundary_from_json(const JsonValue& value) { return read_fields<BoundaryManifest>(value); }
+
+std::vector<JsonTable> cluster_tables() { return list_fields<Cluster>("cluster"); }
+std::vector<JsonTable> training_tables() { return list_fields<Training>("training"); }
+std::vector<JsonTable> software_tables() { return list_fields<Software>("software"); }
+std::vector<JsonTable> boundary_tables() { return list_fields<BoundaryManifest>("boundary"); }
 
 }  // namespace plumb

@@ -2,7 +2,10 @@
 // json.hpp.
 #pragma once
 
+#include <vector>
+
 #include "common/base/document/json.hpp"
+#include "common/base/document/json_tables.hpp"
 #include "common/cluster/machine.hpp"
 #include "common/scenario/boundary.hpp"
 #include "common/scenario/scenario.hpp"
@@ -19,5 +22,11 @@ namespace plumb {
 [[nodiscard]] Training training_from_json(const JsonValue& value);
 [[nodiscard]] Software software_from_json(const JsonValue& value);
 [[nodiscard]] BoundaryManifest boundary_from_json(const JsonValue& value);
+
+// Their keys, for the reference page.
+[[nodiscard]] std::vector<JsonTable> cluster_tables();
+[[nodiscard]] std::vector<JsonTable> training_tables();
+[[nodiscard]] std::vector<JsonTable> software_tables();
+[[nodiscard]] std::vector<JsonTable> boundary_tables();
 
 }  // namespace plumb

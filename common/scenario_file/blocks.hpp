@@ -61,8 +61,6 @@ struct ClusterBlock {
 [[nodiscard]] ClusterBlock read_cluster(const YamlValue& file, std::optional<ElementType> precision);
 
 [[nodiscard]] inline bool is_auto(const YamlValue& value) { return value.is_text() && value.text() == "auto"; }
-// A number where a block of keys stands is most likely its degree.
-void require_block(const YamlValue& value, const std::string& key, const std::string& degree_key);
 
 // Degrees that a key leaves open; none: it says one, or nothing.
 struct OpenDegrees {

@@ -7,6 +7,7 @@
 
 #include "common/base/excerpt.hpp"
 #include "common/scenario_file/blocks.hpp"
+#include "common/scenario_file/fields.hpp"
 #include "common/schedule/action_index.hpp"
 #include "common/schedule/generators/registry.hpp"
 #include "common/schedule/slices.hpp"
@@ -46,7 +47,7 @@ std::vector<int> read_chunks(const std::optional<YamlValue>& value, const Schedu
   }
   std::vector<int> chunks;
   for (const YamlValue& item : *given) {
-    chunks.push_back(static_cast<int>(item.integer(1, most_chunks)));
+    chunks.push_back(item.small_integer());
     require_chunks(item, entry, chunks.back());
   }
   return chunks;
@@ -107,25 +108,21 @@ void read_slices(const YamlValue& value, const std::vector<const ScheduleEntry*>
   const std::optional<YamlValue> slices = find_used(value, "slices", &ScheduleEntry::uses_slices, entries);
   const std::optional<YamlValue> by = find_used(value, "slices_by", &ScheduleEntry::uses_slices, entries);
   if (by) choice.slices_by = static_cast<SlicesBy>(by->choice(slices_by_names()));
-  if (slices && !slices->is_list()) choice.slices = static_cast<int>(slices->integer(1, most_chunks));
+  if (slices && !slices->is_list()) choice.slices = slices->small_integer();
   if (!slices || !slices->is_list()) return;
   if (by && choice.slices_by == SlicesBy::work) {
     by->fail("slices are either of equal work or of the tokens that are written down",
              "slices: " + std::to_string(slices->items().size()) + ", slices_by: work");
   }
   std::vector<std::int64_t> tokens;
-  for (const YamlValue& item : slices->items()) tokens.push_back(item.integer(1, longest_sequence));
-  if (tokens.empty() || tokens.size() > static_cast<std::size_t>(most_chunks)) {
-    slices->fail("expected tokens of 1 to " + std::to_string(most_chunks) + " slices",
-                 "slices: [1536, 1024, 896, 640]");
-  }
+  for (const YamlValue& item : slices->items()) tokens.push_back(item.integer());
   write_slices(std::move(tokens), choice);
 }
 
 void read_extras(const YamlValue& value, const std::vector<const ScheduleEntry*>& entries, ScheduleChoice& choice) {
   for (const Extra& extra : extras) {
     const std::optional<YamlValue> given = find_used(value, extra.key, extra.used, entries);
-    if (given) choice.*extra.value = static_cast<int>(given->integer(1, most_chunks));
+    if (given) choice.*extra.value = given->small_integer();
   }
   read_slices(value, entries, choice);
   if (const std::optional<YamlValue> overlap = value.find("overlap")) {
@@ -217,13 +214,12 @@ std::vector<ScheduleChoice> read_element(const YamlValue& value, const ScheduleB
   if (value.is_text() && value.text().find(',') != std::string::npos) return {read_described(value)};
   if (value.is_map()) {
     if (value.find("file")) return {read_schedule_choice(value, bounds)};
-    value.check_keys({"name", "chunks", "slices", "slices_by", "group", "update_every", "overlap", "in_flight"});
     chunks = value.find("chunks");
   }
   const auto entries = read_names(value.is_map() ? value.require("name") : value);
   const bool any_chunks =
       std::any_of(entries.begin(), entries.end(), [](const ScheduleEntry* entry) { return entry->uses_chunks; });
-  const bool one_chunk = chunks && chunks->is_scalar() && !chunks->is_text() && chunks->integer(1, most_chunks) == 1;
+  const bool one_chunk = chunks && chunks->is_number() && chunks->integer() == 1;
   if (chunks && !any_chunks && !one_chunk) {
     chunks->fail("schedule '" + entries.front()->name + "' has one chunk a rank",
                  "chunks belong to " + schedules_with(&ScheduleEntry::uses_chunks));
@@ -242,12 +238,6 @@ std::vector<ScheduleChoice> read_element(const YamlValue& value, const ScheduleB
     }
   }
   return choices;
-}
-
-const std::vector<std::string>& split_methods() {
-  static const std::vector<std::string> names =
-      names_of({SplitMethod::uniform, SplitMethod::parameters, SplitMethod::dynamic});
-  return names;
 }
 
 // Megatron's layouts begin with the embedding or have the bar that ends a stage.
@@ -280,7 +270,7 @@ SplitChoice read_split(const YamlValue& value) {
       if (const auto equal = item.is_text() ? equal_stages(item.text()) : std::nullopt) {
         choice.counts.insert(choice.counts.end(), static_cast<std::size_t>(equal->stages), equal->layers);
       } else {
-        choice.counts.push_back(static_cast<int>(item.integer(0)));
+        choice.counts.push_back(item.small_integer());
       }
     }
     return choice;
@@ -291,10 +281,17 @@ SplitChoice read_split(const YamlValue& value) {
   return {.method = static_cast<SplitMethod>(value.choice(split_methods()))};
 }
 
+void check_choice(const FieldShape& shape, const YamlValue& value) {
+  InputErrors errors;
+  check_fields(shape, value, errors, &scenario_block());
+  errors.throw_if_any();
+}
+
 }  // namespace
 
 std::vector<ScheduleChoice> read_schedules(const std::optional<YamlValue>& value, const ScheduleBounds& bounds) {
   if (!value) return {ScheduleChoice{}};
+  check_choice(schedule_shape(), *value);
   if (!value->is_list()) return read_element(*value, bounds);
   std::vector<ScheduleChoice> choices;
   const auto given = auto_or_values(*value);
@@ -306,6 +303,7 @@ std::vector<ScheduleChoice> read_schedules(const std::optional<YamlValue>& value
 
 std::vector<SplitChoice> read_splits(const std::optional<YamlValue>& value) {
   if (!value) return {SplitChoice{}};
+  check_choice(split_shape(), *value);
   if (is_counts(*value)) return {read_split(*value)};
   std::vector<SplitChoice> choices;
   const auto given = auto_or_values(*value);

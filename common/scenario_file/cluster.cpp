@@ -7,6 +7,7 @@
 #include "common/cluster/machine_ranges.hpp"
 #include "common/cluster/machine_yaml.hpp"
 #include "common/scenario_file/blocks.hpp"
+#include "common/scenario_file/fields.hpp"
 #include "common/scenario_file/shipped.hpp"
 
 namespace plumb {
@@ -57,14 +58,14 @@ ElementType usual_precision(const YamlValue& machine) {
 void read_overrides(const YamlValue& block, Cluster& cluster) {
   Machine& machine = cluster.machine;
   if (const auto nodes = block.find("nodes")) {
-    cluster.nodes = static_cast<int>(nodes->integer(1, most_nodes));
+    cluster.nodes = nodes->small_integer();
     if (machine.name == this_machine && cluster.nodes > 1) {
       nodes->fail("local-cpu is the machine that this runs on: there is one of it", "nodes: 1, and more ranks");
     }
   }
   if (const auto cores = block.find("cores")) {
     if (machine.device.type != DeviceType::cpu) cores->fail("only ranks on a CPU share cores");
-    machine.cores = static_cast<int>(cores->integer(1, most_cores));
+    machine.cores = cores->small_integer();
     machine.devices = machine.cores;
     for (const int parts : {machine.nics, machine.devices_per_switch}) {
       if (shares_evenly(machine, parts)) continue;
@@ -73,7 +74,6 @@ void read_overrides(const YamlValue& block, Cluster& cluster) {
     }
   }
   if (const auto outside = block.find("outside")) {
-    outside->check_keys({"latency", "bandwidth"});
     constexpr const char* source = "given in the scenario";
     if (const auto latency = outside->find("latency")) machine.outside.latency = {latency->seconds(), source};
     if (const auto rate = outside->find("bandwidth")) machine.outside.bandwidth = {rate->bytes_per_second(), source};
@@ -87,17 +87,15 @@ void read_overrides(const YamlValue& block, Cluster& cluster) {
 // What stands between the nodes.
 void read_network(const YamlValue& block, Cluster& cluster) {
   if (const auto leaf = block.find("nodes_per_leaf")) {
-    cluster.nodes_per_leaf = static_cast<int>(leaf->integer(1, most_nodes));
-    if (const auto ratio = block.find("oversubscription"))
-      cluster.oversubscription = ratio->number(1, most_oversubscription);
+    cluster.nodes_per_leaf = leaf->small_integer();
+    if (const auto ratio = block.find("oversubscription")) cluster.oversubscription = ratio->number();
   } else if (const auto ratio = block.find("oversubscription")) {
     ratio->fail(ratio->path() + ": of which leaves?", "nodes_per_leaf: …");
   }
   const auto sites = block.find("sites");
   if (!sites) return;
-  sites->check_keys({"nodes", "bandwidth", "latency"});
   constexpr const char* source = "given in the scenario";
-  cluster.nodes_per_site = static_cast<int>(sites->require("nodes").integer(1, most_nodes));
+  cluster.nodes_per_site = sites->require("nodes").small_integer();
   cluster.between_sites = {.latency = {sites->require("latency").seconds(), source},
                            .bandwidth = {sites->require("bandwidth").bytes_per_second(), source}};
 }
@@ -132,27 +130,24 @@ ClusterBlock read_cluster(const YamlValue& file, std::optional<ElementType> prec
       given ? block_or_file(*given, "cluster") : YamlValue::parse("{machine: local-cpu}", file.place().file);
   InputErrors errors;
   ClusterBlock result;
-  errors.attempt([&] {
-    block.check_keys(
-        {"machine", "nodes", "ranks", "cores", "memory", "outside", "nodes_per_leaf", "oversubscription", "sites"});
-  });
+  check_fields(cluster_block(), block, errors, &scenario_block());
   if (!block.is_map()) errors.throw_if_any();
-  const std::optional<YamlValue> named = block.find("machine");
   errors.attempt([&] {
+    const std::optional<YamlValue> named = block.find("machine");
     result.machine = machine_block(named ? *named : YamlValue::parse(this_machine, block.place().file));
     result.precision = precision.value_or(usual_precision(*result.machine));
     result.cluster.machine = read_machine(*result.machine, result.precision);
   });
   result.cluster.ranks = 0;
   if (errors.none()) errors.attempt([&] { read_overrides(block, result.cluster); });
-  errors.attempt([&] { read_network(block, result.cluster); });
+  if (errors.none()) errors.attempt([&] { read_network(block, result.cluster); });
   errors.throw_if_any();
   result.nodes = block.find("nodes");
   result.ranks = block.find("ranks");
   if (!result.ranks) return result;
 
   Cluster& cluster = result.cluster;
-  cluster.ranks = static_cast<int>(result.ranks->integer(1, most_cluster_ranks));
+  cluster.ranks = result.ranks->small_integer();
   const std::int64_t all = static_cast<std::int64_t>(cluster.nodes) * cluster.machine.devices;
   if (cluster.machine.device.type != DeviceType::cpu && cluster.ranks > all) {
     result.ranks->fail(std::to_string(cluster.ranks) + " ranks on " + std::to_string(all) + " devices (" +

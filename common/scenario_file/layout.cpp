@@ -8,6 +8,7 @@
 #include "common/layout/layout_features.hpp"
 #include "common/layout/layout_space.hpp"
 #include "common/scenario_file/blocks.hpp"
+#include "common/scenario_file/fields.hpp"
 #include "common/scenario_file/shipped.hpp"
 
 namespace plumb {
@@ -17,7 +18,7 @@ constexpr int most_degree = most_cluster_ranks;
 
 }  // namespace
 
-int read_degree(const YamlValue& value) { return static_cast<int>(value.integer(1, most_degree)); }
+int read_degree(const YamlValue& value) { return value.small_integer(); }
 
 OpenDegrees read_degrees(const YamlValue& value, int& degree) {
   const auto given = auto_or_values(value);
@@ -31,13 +32,6 @@ OpenDegrees read_degrees(const YamlValue& value, int& degree) {
   degree = degrees.some.front();
   if (degrees.some.size() == 1) degrees.some.clear();
   return degrees;
-}
-
-void require_block(const YamlValue& value, const std::string& key, const std::string& degree_key) {
-  if (!value.is_scalar()) return;
-  const bool number = !value.is_text() && value.text() != "true" && value.text() != "false";
-  value.fail(value.path() + ": expected keys and values, not '" + excerpt(value.text()) + "'",
-             key + ": {" + degree_key + ": " + (number ? value.text() : "1") + "}");
 }
 
 namespace {
@@ -70,15 +64,8 @@ void read_by_stage(const YamlValue& value, LayoutBlock& result) {
     result.by_stage_open = result.data.any = true;
     return;
   }
-  if (!value.is_list()) {
-    const bool word = value.is_text();
-    value.fail(value.path() + ": expected auto, or a list with one degree for each pipeline rank" +
-                   (value.is_scalar() && !value.is_null() ? ", not '" + excerpt(value.text()) + "'" : ""),
-               word ? "auto, or [2, 1]" : "[2, 1]; the same degree everywhere is data: {degree: …}");
-  }
   result.by_stage_place = value;
   for (const YamlValue& item : value.items()) result.by_stage.push_back(read_degree(item));
-  if (result.by_stage.empty()) value.fail(value.path() + ": expected one degree for each pipeline rank", "[2, 1]");
 }
 
 // Fails at `by_stage` where the sharding cannot be planned beside it.
@@ -93,9 +80,10 @@ void read_data(const YamlValue& block, LayoutBlock& result) {
     result.data.any = true;
     return;
   }
-  require_block(block, "data", "degree");
-  block.check_keys({"degree", "by_stage", "sharding", "reshard_after_forward", "prefetch", "layers_per_unit", "reduce",
-                    "quantized_weights", "secondary_shard", "quantized_gradients"});
+  if (!block.is_map()) {
+    result.layout.data.degree = read_degree(block);
+    return;
+  }
   result.sharding = read_shardings(block);
   const std::vector<ShardingBlock>& rules = result.sharding.rules;
   const auto degree = block.find("degree");
@@ -222,8 +210,7 @@ LayoutBlock read_block(const YamlValue& given) {
     return result;
   }
   const YamlValue block = block_or_file(given, "layout");
-  require_block(block, "layout", "pipeline");
-  block.check_keys({"order", "pipeline", "tensor", "data", "context", "expert", "vocabulary"});
+  check_block(layout_block(), block);
   if (const auto vocabulary = block.find("vocabulary")) result.vocabulary = read_vocabulary(*vocabulary);
   result.layout.vocabulary_barriers = result.vocabulary.barriers.front();
   if (const auto order = block.find("order")) {

@@ -8,6 +8,7 @@
 #include "common/model/files/model_block.hpp"
 #include "common/model/files/read_model.hpp"
 #include "common/scenario_file/blocks.hpp"
+#include "common/scenario_file/fields.hpp"
 #include "common/scenario_file/other_files.hpp"
 #include "common/scenario_file/scenario_rules.hpp"
 #include "common/scenario_file/shipped.hpp"
@@ -25,7 +26,7 @@ Model read_model_of(const YamlValue& value) {
 std::int64_t settle_sequence(const std::optional<YamlValue>& value, const Model& model) {
   const std::int64_t usual = default_sequence(model);
   if (!value) return usual;
-  const std::int64_t sequence = value->integer(1, longest_sequence);
+  const std::int64_t sequence = value->integer();
   if (model.vision && sequence != usual) {
     value->fail(value->path() + ": an image of this model has " + std::to_string(usual) + " tokens, not " +
                 value->text());
@@ -60,14 +61,13 @@ void settle_batches(const TrainingBlock& block, Scenario& scenario) {
   std::vector<std::int64_t>& sizes = scenario.microbatches;
   const auto given = block.microbatch ? auto_or_values(*block.microbatch) : std::vector<YamlValue>{};
   if (given) {
-    for (const YamlValue& value : *given) sizes.push_back(value.integer(1, largest_batch));
+    for (const YamlValue& value : *given) sizes.push_back(value.integer());
     if (sizes.empty()) sizes = {scenario.profile ? scenario.profile->shapes.microbatch : 1};
   } else if (scenario.profile) {
     sizes = {scenario.profile->shapes.microbatch};
   }
   const std::int64_t largest = sizes.empty() ? 1 : *std::max_element(sizes.begin(), sizes.end());
-  training.global_batch =
-      block.global_batch ? block.global_batch->integer(1, largest_batch) : default_batch(scenario, largest);
+  training.global_batch = block.global_batch ? block.global_batch->integer() : default_batch(scenario, largest);
   if (sizes.empty()) sizes = auto_microbatches(training.global_batch);
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     if (training.global_batch % sizes[i] == 0) continue;
@@ -183,9 +183,7 @@ struct Blocks {
 Blocks read_blocks(const YamlValue& file, const ScenarioOverrides& overrides, Scenario& scenario) {
   Blocks blocks;
   InputErrors errors;
-  errors.attempt([&] {
-    file.check_keys({"model", "cluster", "training", "layout", "schedule", "software", "split", "profile", "for"});
-  });
+  check_fields(scenario_block(), file, errors);
   if (!file.is_map()) errors.throw_if_any();
   errors.attempt([&] { scenario.model = read_model_of(file.require("model")); });
   errors.attempt([&] { blocks.training = read_training(file.find("training")); });

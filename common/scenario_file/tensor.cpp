@@ -91,8 +91,10 @@ TensorChoices read_tensor(const YamlValue& block) {
     choices.sequence_parallel = {true, false};
     return choices;
   }
-  require_block(block, "tensor", "degree");
-  block.check_keys({"degree", "kind", "depth", "sequence_parallel", "asynchronous", "reshard_after_forward"});
+  if (!block.is_map()) {
+    choices.tensor.degree = read_degree(block);
+    return choices;
+  }
   TensorLayout& tensor = choices.tensor;
   if (const auto degree = block.find("degree")) {
     choices.degrees = read_degrees(*degree, tensor.degree);

@@ -4,8 +4,8 @@
 #include "common/base/error.hpp"
 #include "common/base/input_errors.hpp"
 #include "common/scenario_file/blocks.hpp"
+#include "common/scenario_file/fields.hpp"
 #include "common/scenario_file/shipped.hpp"
-#include "common/schedule/slices.hpp"
 
 namespace plumb {
 namespace {
@@ -16,22 +16,14 @@ ElementType read_precision(const YamlValue& value) {
 
 Recompute read_one_recompute(const YamlValue& value) {
   if (value.is_map()) {
-    value.check_keys({"layers", "every"});
     const std::optional<YamlValue> every = value.find("every");
-    if (every && value.find("layers")) {
-      value.fail("both the first layers of each stage and every n-th of a rank", "{layers: 2}, or {every: 2}");
-    }
-    const YamlValue number = every ? *every : value.require("layers");
-    if (number.is_list()) {
-      const std::string key = every ? "every" : "layers";
-      number.fail(number.path() + ": expected one number; several modes to choose from are a list of modes",
-                  "recompute: [{" + key + ": 1}, {" + key + ": 2}]");
+    const std::optional<YamlValue> layers = value.find("layers");
+    if (every.has_value() == layers.has_value()) {
+      value.fail(value.path() + ": expected either the first layers of each stage, or every n-th layer of a rank",
+                 "{layers: 2}, or {every: 2}");
     }
     return {.mode = every ? RecomputeMode::every_nth_layer : RecomputeMode::first_layers,
-            .layers = static_cast<int>(number.integer(1))};
-  }
-  if (value.is_text() && (value.text() == "every" || value.text() == "layers")) {
-    value.fail(value.path() + ": '" + value.text() + "' needs a number of layers", "{" + value.text() + ": 2}");
+            .layers = (every ? every : layers)->small_integer()};
   }
   switch (value.choice({"none", "selective", "full"})) {
     case 0:
@@ -149,43 +141,27 @@ TrainingBlock read_training(const std::optional<YamlValue>& given) {
   if (!given) return result;
   const YamlValue block = block_or_file(*given, "training");
   InputErrors errors;
-  errors.attempt([&] {
-    block.check_keys({"sequence", "global_batch", "microbatch", "precision", "recompute", "offload", "optimizer",
-                      "learning_rate", "gradient_clipping", "seed", "lora"});
-  });
+  CheckedBlock checked(training_block(), block, errors, &scenario_block());
   if (!block.is_map()) errors.throw_if_any();
-  result.sequence = block.find("sequence");
-  result.global_batch = block.find("global_batch");
-  result.microbatch = block.find("microbatch");
-  result.lora = block.find("lora");
-  const auto read = [&](const char* key, const auto& take) {
-    errors.attempt([&] {
-      if (const auto value = block.find(key)) take(*value);
-    });
-  };
-  read("sequence", [](const YamlValue& value) { (void)value.integer(1, longest_sequence); });
-  read("global_batch", [](const YamlValue& value) { (void)value.integer(1, largest_batch); });
-  read("microbatch", [](const YamlValue& value) {
-    const auto sizes = auto_or_values(value);
-    if (!sizes) return;
-    for (const YamlValue& size : *sizes) (void)size.integer(1, largest_batch);
+  Training& training = result.training;
+  checked.read("sequence", [&](const YamlValue& value) { result.sequence = value; });
+  checked.read("global_batch", [&](const YamlValue& value) { result.global_batch = value; });
+  checked.read("microbatch", [&](const YamlValue& value) { result.microbatch = value; });
+  checked.read("lora", [&](const YamlValue& value) { result.lora = value; });
+  checked.read("precision", [&](const YamlValue& value) { result.precision = read_precision(value); });
+  checked.read("recompute", [&](const YamlValue& value) {
+    result.recompute = value;
+    result.recomputes = read_recomputes(value);
   });
-  read("precision", [&](const YamlValue& value) { result.precision = read_precision(value); });
-  result.recompute = block.find("recompute");
-  read("recompute", [&](const YamlValue& value) { result.recomputes = read_recomputes(value); });
-  result.training.recompute = result.recomputes.front();
-  read("offload", [&](const YamlValue& value) { result.offloads = read_offloads(value); });
-  result.training.offload = result.offloads.front();
-  read("optimizer", [&](const YamlValue& value) {
-    result.training.optimizer = static_cast<Optimizer>(value.choice(optimizer_names()));
+  training.recompute = result.recomputes.front();
+  checked.read("offload", [&](const YamlValue& value) { result.offloads = read_offloads(value); });
+  training.offload = result.offloads.front();
+  checked.read("optimizer", [&](const YamlValue& value) {
+    training.optimizer = static_cast<Optimizer>(value.choice(optimizer_names()));
   });
-  read("learning_rate",
-       [&](const YamlValue& value) { result.training.learning_rate = value.number(0, most_learning_rate); });
-  read("gradient_clipping",
-       [&](const YamlValue& value) { result.training.gradient_clipping = value.number(0, most_gradient_norm); });
-  read("seed", [&](const YamlValue& value) {
-    result.training.seed = static_cast<std::uint64_t>(value.integer(0, largest_seed));
-  });
+  checked.read("learning_rate", [&](const YamlValue& value) { training.learning_rate = value.number(); });
+  checked.read("gradient_clipping", [&](const YamlValue& value) { training.gradient_clipping = value.number(); });
+  checked.read("seed", [&](const YamlValue& value) { training.seed = static_cast<std::uint64_t>(value.integer()); });
   errors.throw_if_any();
   return result;
 }

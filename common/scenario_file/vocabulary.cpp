@@ -4,19 +4,13 @@
 
 #include "common/base/excerpt.hpp"
 #include "common/scenario_file/blocks.hpp"
+#include "common/scenario_file/fields.hpp"
 
 namespace plumb {
 namespace {
 
 // Of `over`, in the order of auto; a tensor layout divides its ranks' vocabulary by itself.
 enum class Over : std::uint8_t { none, pipeline };
-const std::vector<std::string>& over_names() {
-  static const std::vector<std::string> names = {"none", "pipeline"};
-  return names;
-}
-
-constexpr int most_barriers = 2;
-
 // Each once.
 template <class Value, class Read>
 std::vector<Value> read_once(const YamlValue& value, std::vector<Value> all, const Read& read) {
@@ -35,21 +29,15 @@ std::vector<Value> read_once(const YamlValue& value, std::vector<Value> all, con
 
 VocabularyChoices read_vocabulary(const YamlValue& block) {
   if (is_auto(block)) return {.barriers = {0, 1, 2}, .place = block};
-  if (block.is_text() && std::ranges::find(over_names(), block.text()) != over_names().end()) {
-    block.fail(block.path() + ": expected keys and values, not '" + block.text() + "'",
-               "vocabulary: {over: " + block.text() + "}");
-  }
-  require_block(block, "vocabulary", "barriers");
-  block.check_keys({"over", "barriers"});
   std::vector<Over> over = {Over::pipeline};
   if (const auto given = block.find("over")) {
-    over = read_once<Over>(*given, {Over::none, Over::pipeline},
-                           [](const YamlValue& item) { return static_cast<Over>(item.choice(over_names())); });
+    over = read_once<Over>(*given, {Over::none, Over::pipeline}, [](const YamlValue& item) {
+      return static_cast<Over>(item.choice(vocabulary_over_names()));
+    });
   }
   std::vector<int> barriers = {1};
   if (const auto given = block.find("barriers")) {
-    barriers = read_once<int>(*given, {1, 2},
-                              [](const YamlValue& item) { return static_cast<int>(item.integer(1, most_barriers)); });
+    barriers = read_once<int>(*given, {1, 2}, [](const YamlValue& item) { return item.small_integer(); });
     if (std::ranges::find(over, Over::pipeline) == over.end()) {
       given->fail("a vocabulary that is whole has no barriers", "over: pipeline, or [none, pipeline], or no barriers");
     }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/document/field.hpp"
 #include "common/cluster/machine_fit.hpp"
 #include "common/planner/planner.hpp"
 
@@ -60,6 +61,12 @@ struct PublishedTable {
 
 // As in the file.
 [[nodiscard]] const std::vector<std::string>& published_metric_names();
+
+inline constexpr double largest_measurement = 1e9;  // of any metric
+
+// Table of the fields of such a file.
+[[nodiscard]] const FieldBlock& table_block();
+
 [[nodiscard]] bool compares(PublishedMetric metric);  // whether its rows have a base
 [[nodiscard]] bool is_time(PublishedMetric metric);   // it follows from the iteration's time
 

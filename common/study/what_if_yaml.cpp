@@ -10,13 +10,11 @@
 #include "common/planner/make_plan.hpp"
 #include "common/scenario_file/blocks.hpp"
 #include "common/study/what_if.hpp"
+#include "common/study/what_if_fields.hpp"
 #include "common/study/what_if_numbers.hpp"
 
 namespace plumb {
 namespace {
-
-constexpr double slowest = 1000;  // times as slow as planned
-constexpr std::int64_t most_sequences = std::int64_t{1} << 31;
 
 // One block or a list of them.
 std::vector<YamlValue> one_or_more(const YamlValue& value) {
@@ -39,8 +37,7 @@ class VariantReader {
   }
 
   WhatIf read() {
-    block_.check_keys(
-        {"name", "straggler", "jitter", "link", "host", "experts", "training", "cluster", "machine", "software"});
+    check_fields(variant_block(), block_);
     const YamlValue name = block_.require("name");
     variant_.name = name.text();
     if (printable(variant_.name) != variant_.name || variant_.name.find('\n') != std::string::npos) {
@@ -54,10 +51,9 @@ class VariantReader {
     each("link", [this](const YamlValue& value) { read_link(value); });
     each("host", [this](const YamlValue& value) { read_host(value); });
     if (const auto jitter = block_.find("jitter")) {
-      jitter->check_keys({"spread", "seed"});
       const auto seed = jitter->find("seed");
-      variant_.jitter = {.spread = jitter->require("spread").fraction(10),
-                         .seed = seed ? static_cast<std::uint64_t>(seed->integer(0)) : 1};
+      variant_.jitter = {.spread = jitter->require("spread").fraction(),
+                         .seed = seed ? static_cast<std::uint64_t>(seed->integer()) : 1};
     }
     return std::move(variant_);
   }
@@ -74,7 +70,7 @@ class VariantReader {
   [[nodiscard]] int machines() const { return (graph_.ranks + per_machine() - 1) / per_machine(); }
 
   [[nodiscard]] int read_rank(const YamlValue& value) const {
-    const std::int64_t rank = value.integer(std::numeric_limits<int>::min());
+    const std::int64_t rank = value.integer();
     if (rank >= 0 && rank < graph_.ranks) return static_cast<int>(rank);
     const int each = ranks(planned_.layout) / graph_.ranks;
     const std::string last = std::to_string(graph_.ranks - 1);
@@ -109,8 +105,7 @@ class VariantReader {
   }
 
   void read_straggler(const YamlValue& value) {
-    value.check_keys({"rank", "machine", "stage", "action", "slower"});
-    Straggler straggler{.slower = value.require("slower").number(1 / slowest, slowest)};
+    Straggler straggler{.slower = value.require("slower").number()};
     if (const auto rank = value.find("rank")) straggler.rank = read_rank(*rank);
     if (const auto machine = value.find("machine")) straggler.machine = read_machine(*machine);
     if (const auto stage = value.find("stage")) {
@@ -125,7 +120,7 @@ class VariantReader {
   // Durations of 1 tell what a straggler slows down.
   void require_matches(const YamlValue& value, const Straggler& straggler) const {
     WhatIf alone{.plan = variant_.plan, .stragglers = {straggler}};
-    alone.stragglers.front().slower = slowest;
+    alone.stragglers.front().slower = slowest_factor;
     const ScheduleGraph slowed = graph_of(alone);
     const ScheduleGraph planned = build_graph(lowered_schedule(alone.plan), alone.plan.costs);
     if (durations(slowed) != durations(planned)) return;
@@ -159,12 +154,11 @@ class VariantReader {
   }
 
   void read_link(const YamlValue& value) {
-    value.check_keys({"rank", "between", "machine", "switch", "leaf", "factor", "fails", "from", "until"});
     require_same_data_degrees(value);
     const Window window = read_window(value);
     Disturbance link{.factor = 0, .from = window.from, .until = window.until};
     if (one_of(value, {"factor", "fails"}) == "factor") {
-      link.factor = value.require("factor").number(0, 1);
+      link.factor = value.require("factor").number();
       if (link.factor > 0 && link.factor < 1e-3) {
         value.fail(value.path() + ": a factor is 0 (it stands still) or from 0.001 to 1");
       }
@@ -225,8 +219,7 @@ class VariantReader {
   }
 
   void read_way(const YamlValue& value, Disturbance link) {
-    const std::vector<YamlValue> ends = value.is_list() ? value.items() : std::vector<YamlValue>{};
-    if (ends.size() != 2) value.fail(value.path() + ": expected two ranks, such as [1, 2]");
+    const std::vector<YamlValue> ends = value.items();
     link.what = Disturbed::way;
     link.rank = read_rank(ends[0]);
     link.peer = read_rank(ends[1]);
@@ -239,7 +232,6 @@ class VariantReader {
   }
 
   void read_host(const YamlValue& value) {
-    value.check_keys({"rank", "machine", "fails_at", "slower", "from", "until"});
     const bool fails = one_of(value, {"fails_at", "slower"}) == "fails_at";
     const Window window = read_window(value);
     Disturbance host{.factor = 0, .from = window.from, .until = window.until};
@@ -247,7 +239,7 @@ class VariantReader {
       if (value.find("from") || value.find("until")) value.fail(value.path() + ": a host that fails stays away");
       host.from = value.require("fails_at").seconds();
     } else {
-      host.factor = 1 / value.require("slower").number(1, slowest);
+      host.factor = 1 / value.require("slower").number();
     }
     const bool single = one_of(value, {"rank", "machine"}) == "rank";
     for (const int rank : single ? std::vector<int>{read_rank(value.require("rank"))}
@@ -282,7 +274,6 @@ class VariantReader {
     if (!changed) return;
     MachineChanges changes;
     if (const auto cluster = block_.find("cluster")) {
-      cluster->check_keys({"inside", "outside"});
       read_machine_changes(*cluster, changes);
     }
     if (const auto machine = block_.find("machine")) read_machine_changes(*machine, changes);
@@ -317,13 +308,12 @@ class VariantReader {
 
   // Other numbers of microbatches need the schedule made anew; the split stays.
   void read_training_change(const YamlValue& value) {
-    value.check_keys({"global_batch", "microbatch"});
     Plan& plan = variant_.plan;
     const Scenario same = scenario_of(planned_);
     Scenario asked = same;
     asked.cluster = plan.cluster;
     asked.software = plan.software;
-    if (const auto batch = value.find("global_batch")) asked.training.global_batch = batch->integer(1, most_sequences);
+    if (const auto batch = value.find("global_batch")) asked.training.global_batch = batch->integer();
     PlanChoice choice{.microbatch = plan.training.microbatch,
                       .schedule = choice_of(plan.schedule),
                       .split = {.method = SplitMethod::counts, .counts = plan.split.layers}};
@@ -332,7 +322,7 @@ class VariantReader {
         throw InputError("", "the plan's " + plan.schedule.name + " has options that the plan does not keep",
                          "change the scenario instead");
       }
-      if (const auto size = value.find("microbatch")) choice.microbatch = size->integer(1, most_sequences);
+      if (const auto size = value.find("microbatch")) choice.microbatch = size->integer();
       const std::string method = plan.split_method;
       plan = make_plan(asked, choice);
       plan.split_method = method;
@@ -342,7 +332,6 @@ class VariantReader {
   }
 
   double read_experts(const YamlValue& value) {
-    value.check_keys({"skew"});
     const auto has_experts = [](const Layer& layer) { return std::holds_alternative<MoeMlp>(layer.mlp); };
     if (!std::ranges::any_of(planned_.model.layers, has_experts)) {
       value.fail(value.path() + ": the model has no experts");
@@ -350,7 +339,7 @@ class VariantReader {
     if (planned_.layout.expert == 1) {
       variant_.note = "as if the experts were spread over ranks: here every rank has all of them, and none more load";
     }
-    return value.require("skew").number(1, slowest);
+    return value.require("skew").number();
   }
 
   static constexpr const char* example_ = "{name: a slow rank, straggler: {rank: 0, slower: 1.2}}";

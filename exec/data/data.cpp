@@ -1,6 +1,7 @@
 #include "exec/data/data.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -45,6 +46,23 @@ void require_readable_at_once(const std::filesystem::path& path) {
   }
 }
 
+// Each byte becomes its rank among the bytes that the text has, as minGPT counts characters. A user's text must not have
+// more of them than the vocabulary; in the licence texts, ranks beyond it begin anew.
+std::string with_few_ids(std::string text, std::int64_t vocabulary, const std::filesystem::path& path) {
+  std::array<std::int64_t, byte_values> ids{};
+  for (const char c : text) ids.at(static_cast<unsigned char>(c)) = 1;
+  std::int64_t count = 0;
+  for (std::int64_t& id : ids) id = id == 0 ? 0 : count++;
+  if (!path.empty() && count > vocabulary) {
+    throw InputError(path.string(),
+                     "has " + std::to_string(count) + " different bytes, the model's vocabulary is " +
+                         std::to_string(vocabulary),
+                     "model: {vocabulary: " + std::to_string(count) + "}, or a text with fewer characters");
+  }
+  for (char& c : text) c = static_cast<char>(ids.at(static_cast<unsigned char>(c)) % vocabulary);
+  return text;
+}
+
 }  // namespace
 
 std::span<const unsigned char> Corpus::window(std::int64_t index, std::int64_t length) const {
@@ -61,12 +79,10 @@ std::shared_ptr<const Corpus> load_corpus(const std::filesystem::path& path, con
                      "leave --data out");
   }
   const std::string where = path.empty() ? licences : path.string();
-  if (model.vocabulary < byte_values) {
-    throw InputError("model.vocabulary",
-                     "expected at least 256, since bytes are token ids, found " + std::to_string(model.vocabulary));
-  }
   if (!path.empty()) require_readable_at_once(path);
-  auto corpus = std::make_shared<const Corpus>(path.empty() ? licence_texts() : read_file(path));
+  std::string text = path.empty() ? licence_texts() : read_file(path);
+  if (model.vocabulary < byte_values) text = with_few_ids(std::move(text), model.vocabulary, path);
+  const auto corpus = std::make_shared<const Corpus>(std::move(text));
   const auto needed = static_cast<std::size_t>(sequence) + 1;
   if (corpus->size() < needed) {
     throw InputError(where,

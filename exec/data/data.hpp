@@ -1,4 +1,4 @@
-// Text to train on: bytes are token ids.
+// Text to train on: bytes are token ids, or of a vocabulary below 256 their ranks among the text's bytes.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ class Corpus {
 };
 
 // Reads `path`, or, if empty, the licence texts that every Debian has, in the order of their names. Throws InputError
-// when the text is shorter than one sequence and its last target, or the vocabulary has no id for every byte.
+// when the text is shorter than one sequence and its last target, or has more different bytes than the vocabulary ids.
 // A model of images reads no text (exec/data/images.hpp): its corpus is empty, and a path is refused.
 [[nodiscard]] std::shared_ptr<const Corpus> load_corpus(const std::filesystem::path& path, const Model& model,
                                                         std::int64_t sequence);

@@ -24,6 +24,9 @@ void add_validate(CLI::App& program, Body& body);
 void add_fit(CLI::App& program, Body& body);
 void add_report(CLI::App& program, Body& body);
 void add_list(CLI::App& program, Body& body);
+void add_explain(CLI::App& program, Body& body);
+void add_schema(CLI::App& program, Body& body);
+void add_reference(CLI::App& program, Body& body);
 
 // `plumb run …` becomes `plumb-exec run …` with the same arguments. Returns only if plumb-exec does not stand beside
 // this program: then by InputError.

@@ -12,6 +12,10 @@
 namespace plumb {
 void throw_json_error(const nlohmann::json::exception& error, std::string_view text, const std::string& file) {
   const auto* parse_error = dynamic_cast<const nlohmann::json::parse_error*>(&error);
+  if (const auto large = parse_error == nullptr ? overflowing_number(text) : std::nullopt) {
+    throw InputError(to_string(place_of_byte(text, large->byte, file)) + (large->key.empty() ? "" : ": " + large->key),
+                     "is " + excerpt(large->number) + ", expected a number that a double holds, at most 1.8e308");
+  }
   if (parse_error == nullptr) throw InputError(file, std::string("cannot be read as JSON: ") + error.what());
   std::string message = error.what();
   // "[json.exception.parse_error.101] parse error at line 3, column 7: syntax error …": the place is ours to say.

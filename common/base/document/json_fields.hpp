@@ -21,6 +21,7 @@ namespace plumb {
 
 // A type T takes part by giving, in its own namespace,
 //   template <class Archive> void fields(Archive& archive, T& x) { archive("heads", x.heads); … }
+// or, with a description for the reference page (json_lister.hpp), archive("heads", x.heads, "Query heads.");
 // or, as an enumeration that counts from 0, `std::vector<std::string> enum_names(T)`,
 // or, as a variant of such types, `std::vector<std::string> alternative_names(const T&)`: each stands as `kind` beside
 // the fields of its alternative (std::monostate has none).
@@ -102,16 +103,16 @@ void read(const JsonValue& json, T& value) {
 class JsonWriter {
  public:
   template <class T>
-  void operator()(const char* key, const T& value) {
+  void operator()(const char* key, const T& value, const char* = "") {
     object[key] = write_fields<T>(value);
   }
   template <class T>
-  void operator()(const char* key, const std::optional<T>& value) {
+  void operator()(const char* key, const std::optional<T>& value, const char* = "") {
     if (value) object[key] = write_fields<T>(*value);
   }
   // A key that is there only where its value is not the usual one, which the reader takes where there is none.
   template <class T>
-  void unless_usual(const char* key, const T& value, const std::type_identity_t<T>& usual = {}) {
+  void unless_usual(const char* key, const T& value, const std::type_identity_t<T>& usual = {}, const char* = "") {
     if (value != usual) (*this)(key, value);
   }
   Json object = Json::object();
@@ -123,19 +124,19 @@ class JsonReader {
   explicit JsonReader(const JsonValue& json) : json_(json) {}
 
   template <class T>
-  void operator()(const char* key, T& value) {
+  void operator()(const char* key, T& value, const char* = "") {
     keys_.emplace_back(key);
     const std::optional<JsonValue> found = json_.find(key);
     if (found) value = read_fields<T>(*found);
     if (!found && missing_.empty()) missing_ = key;
   }
   template <class T>
-  void operator()(const char* key, std::optional<T>& value) {
+  void operator()(const char* key, std::optional<T>& value, const char* = "") {
     keys_.emplace_back(key);
     if (const std::optional<JsonValue> found = json_.find(key)) value = read_fields<T>(*found);
   }
   template <class T>
-  void unless_usual(const char* key, T& value, const std::type_identity_t<T>& usual = {}) {
+  void unless_usual(const char* key, T& value, const std::type_identity_t<T>& usual = {}, const char* = "") {
     std::optional<T> found;
     (*this)(key, found);
     value = found.value_or(usual);

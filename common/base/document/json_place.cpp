@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
+#include <cstdlib>
 #include <optional>
 
 namespace plumb {
@@ -119,6 +121,26 @@ Place place_in_json(std::string_view text, std::string_view path, const std::str
     found = index ? walk.enter_index(number) : walk.enter_key(step);
   }
   return place_of_byte(text, walk.at(), file);
+}
+
+std::optional<OverflowingNumber> overflowing_number(std::string_view text) {
+  std::string key;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const char c = text[at];
+    if (c == '"') {
+      const std::size_t begin = at + 1;
+      for (++at; at < text.size() && text[at] != '"'; ++at) at += text[at] == '\\' ? 1 : 0;
+      const std::size_t behind = text.find_first_not_of(spaces, at + 1);
+      const bool is_key = behind != std::string_view::npos && text[behind] == ':';
+      if (is_key) key = text.substr(begin, at - begin);
+    } else if (c == '-' || (c >= '0' && c <= '9')) {
+      const std::size_t end = std::min(text.find_first_of(",]} \t\r\n", at), text.size());
+      std::string number(text.substr(at, end - at));
+      if (std::isinf(std::strtod(number.c_str(), nullptr))) return OverflowingNumber{at, std::move(number), key};
+      at = end - 1;
+    }
+  }
+  return std::nullopt;
 }
 
 }  // namespace plumb

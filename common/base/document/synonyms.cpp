@@ -234,4 +234,20 @@ std::string key_meant(std::string_view word, const std::vector<std::string>& key
   return "";
 }
 
+std::vector<std::string> other_names(const std::vector<std::string>& names) {
+  std::vector<std::string> others;
+  for (const Synonym& synonym : value_synonyms) {
+    if (place_of(synonym.ours, names)) others.emplace_back(synonym.theirs);
+  }
+  return others;
+}
+
+std::vector<std::string> other_keys(std::string_view key) {
+  std::vector<std::string> others;
+  for (const Synonym& synonym : key_synonyms) {
+    if (synonym.ours == key) others.emplace_back(synonym.theirs);
+  }
+  return others;
+}
+
 }  // namespace plumb

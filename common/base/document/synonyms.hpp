@@ -15,4 +15,10 @@ namespace plumb {
 // Of a key that is none of `keys`, the one that is called so elsewhere ("tp": tensor); empty: none.
 [[nodiscard]] std::string key_meant(std::string_view word, const std::vector<std::string>& keys);
 
+// What others call any of `names`, in small letters.
+[[nodiscard]] std::vector<std::string> other_names(const std::vector<std::string>& names);
+
+// What others call the key.
+[[nodiscard]] std::vector<std::string> other_keys(std::string_view key);
+
 }  // namespace plumb

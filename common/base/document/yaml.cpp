@@ -32,6 +32,12 @@ std::optional<double> leading_number(std::string_view text, std::string_view& re
   return value;
 }
 
+// The letter behind a count of tokens; 1 for any other.
+std::int64_t token_unit(char letter) {
+  if (letter == 'k' || letter == 'K') return std::int64_t{1} << 10;
+  return letter == 'M' || letter == 'm' ? std::int64_t{1} << 20 : 1;
+}
+
 double quantity(const YamlValue& value, std::span<const Unit> units, const std::string& example) {
   const std::string text = value.text();
   std::string_view rest;
@@ -187,6 +193,19 @@ bool YamlValue::is_text() const {
   return !is_number && word != "true" && word != "false";
 }
 
+bool YamlValue::is_number() const {
+  if (!is_scalar() || content_->quoted()) return false;
+  std::string_view rest;
+  return leading_number(content_->node.Scalar(), rest).has_value() && rest.empty();
+}
+
+bool YamlValue::is_tokens() const {
+  if (!is_scalar() || content_->quoted()) return false;
+  const std::string& word = content_->node.Scalar();
+  return word.size() > 1 && token_unit(word.back()) > 1 &&
+         std::all_of(word.begin(), word.end() - 1, [](unsigned char c) { return std::isdigit(c) != 0; });
+}
+
 std::vector<std::string> YamlValue::keys() const {
   if (!is_map()) fail(path_ + ": expected keys and values");
   std::vector<std::string> keys;
@@ -215,21 +234,31 @@ void YamlValue::check_keys(const std::vector<std::string>& allowed) const {
   errors.throw_if_any();
 }
 
+YamlEntry YamlValue::entry(const Content& key, const Content& value) const {
+  const std::string word = key.node.IsScalar() ? key.node.Scalar() : "";
+  const std::string name = (path_ == whole ? "" : path_ + ".") + word;
+  YamlEntry entry{.key = YamlValue(std::make_shared<const Content>(key), place_.file, path_),
+                  .value = YamlValue(std::make_shared<const Content>(value), place_.file, name)};
+  // A value left out ("key:") has no mark of its own.
+  if (entry.value.place_.line == 0 || value.node.IsNull()) entry.value.place_ = entry.key.place_;
+  return entry;
+}
+
+std::vector<YamlEntry> YamlValue::entries() const {
+  if (!is_map()) fail(path_ + ": expected keys and values");
+  std::vector<YamlEntry> entries;
+  for (const auto& one : content_->node) entries.push_back(entry(Content{one.first}, Content{one.second}));
+  return entries;
+}
+
 std::optional<YamlValue> YamlValue::find(std::string_view key) const {
   if (!is_map()) fail(path_ + ": expected keys and values");
   std::optional<YamlValue> found;
-  for (const auto& entry : content_->node) {
-    if (!entry.first.IsScalar() || entry.first.Scalar() != key) continue;
-    if (found) {
-      YamlValue(std::make_shared<const Content>(Content{entry.first}), place_.file, path_)
-          .fail("key '" + std::string(key) + "' stands twice");
-    }
-    const std::string name = (path_ == whole ? "" : path_ + ".") + std::string(key);
-    found = YamlValue(std::make_shared<const Content>(Content{entry.second}), place_.file, name);
-    // A value left out ("key:") has no mark of its own.
-    if (found->place_.line == 0 || entry.second.IsNull()) {
-      found->place_ = Place{place_.file, entry.first.Mark().line + 1, entry.first.Mark().column + 1};
-    }
+  for (const auto& one : content_->node) {
+    if (!one.first.IsScalar() || one.first.Scalar() != key) continue;
+    YamlEntry same = entry(Content{one.first}, Content{one.second});
+    if (found) same.key.fail("key '" + std::string(key) + "' stands twice");
+    found = std::move(same.value);
   }
   return found;
 }
@@ -293,6 +322,26 @@ std::int64_t YamlValue::integer(std::int64_t least, std::int64_t most) const {
   return value;
 }
 
+std::int64_t YamlValue::tokens(std::int64_t least, std::int64_t most) const {
+  if (!is_tokens()) return integer(least, most);
+  const std::string word = text();
+  const std::int64_t unit = token_unit(word.back());
+  std::int64_t count = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size() - 1, count);
+  if (error == std::errc() && count <= most / unit && count * unit >= least) return count * unit;
+  fail(path_ + ": expected a whole number from " + std::to_string(least) + " to " + std::to_string(most) + ", not '" +
+           excerpt(word) + "'",
+       "k is 1024 and M is 1048576 here");
+}
+
+std::int64_t YamlValue::integer() const {
+  return tokens(std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max());
+}
+double YamlValue::number() const {
+  return number(std::numeric_limits<double>::lowest(), std::numeric_limits<double>::max());
+}
+double YamlValue::fraction() const { return fraction(std::numeric_limits<double>::max()); }
+
 double YamlValue::number(double least, double most) const {
   const std::string range = "a number from " + shortest(least) + " to " + shortest(most);
   if (!is_scalar()) fail(path_ + ": expected " + range);
@@ -333,6 +382,8 @@ Bytes YamlValue::bytes() const {
     fail(path_ + ": '" + excerpt(text()) + "' is more than 10^18 bytes");
   return {static_cast<std::int64_t>(std::llround(value))};
 }
+
+Bytes YamlValue::bytes_or_none() const { return quantity(*this, byte_units, "'80 GB'") == 0 ? Bytes{} : bytes(); }
 
 Seconds YamlValue::seconds() const {
   const Seconds value{quantity(*this, second_units, "'5 us'")};

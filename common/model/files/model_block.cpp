@@ -5,26 +5,30 @@
 #include <map>
 
 #include "common/base/document/synonyms.hpp"
+#include "common/model/files/model_fields.hpp"
 #include "common/model/layer_text.hpp"
 #include "common/model/model_limits.hpp"
 
 namespace plumb {
 namespace {
 
-const std::vector<std::string> mixer_names = {"full",      "sliding", "linear", "kda", "mla",
-                                              "lightning", "mamba",   "mamba2", "none"};
-const std::vector<std::string> mlp_names = {"dense", "moe", "none"};
-
 // A value of the map `parent`, or `fallback` when the map or the key is not there.
-std::int64_t size_or(const std::optional<YamlValue>& parent, const std::string& key, std::int64_t fallback,
-                     std::int64_t most) {
+std::int64_t size_or(const std::optional<YamlValue>& parent, const std::string& key, std::int64_t fallback) {
   const std::optional<YamlValue> value = parent ? parent->find(key) : std::nullopt;
-  return value ? value->integer(1, most) : fallback;
+  return value ? value->integer() : fallback;
 }
 
 bool flag_or(const std::optional<YamlValue>& parent, const std::string& key, bool fallback) {
   const std::optional<YamlValue> value = parent ? parent->find(key) : std::nullopt;
   return value ? value->boolean() : fallback;
+}
+
+// The same with the table's default.
+std::int64_t size_of(const FieldBlock& table, const std::optional<YamlValue>& parent, const std::string& key) {
+  return value_or_default(table, parent, key).integer();
+}
+bool flag_of(const FieldBlock& table, const std::optional<YamlValue>& parent, const std::string& key) {
+  return value_or_default(table, parent, key).boolean();
 }
 
 void require_multiple(const YamlValue& place, const std::string& what, std::int64_t value, const std::string& of,
@@ -37,48 +41,17 @@ void require_multiple(const YamlValue& place, const std::string& what, std::int6
 class BlockReader {
  public:
   explicit BlockReader(const YamlValue& block) : block_(block) {
-    block.check_keys({"name",
-                      "vocabulary",
-                      "hidden",
-                      "heads",
-                      "kv_heads",
-                      "head_dim",
-                      "value_dim",
-                      "ffn",
-                      "activation",
-                      "norm",
-                      "bias",
-                      "positions",
-                      "window",
-                      "max_positions",
-                      "experts",
-                      "layers",
-                      "linear",
-                      "kda",
-                      "mla",
-                      "mamba",
-                      "mamba2",
-                      "lightning",
-                      "qk_norm",
-                      "output_gate",
-                      "mtp",
-                      "tied_embeddings",
-                      "attention_bias",
-                      "head_bias",
-                      "parallel",
-                      "rotary",
-                      "patches"});
-    hidden_ = block.require("hidden").integer(1, limits::hidden);
-    bias_ = flag_or(block, "bias", false);
+    check_fields(model_block(), block);
+    hidden_ = block.require("hidden").integer();
+    bias_ = flag_of(model_block(), block, "bias");
     attention_bias_ = flag_or(block, "attention_bias", bias_);
-    parallel_ = flag_or(block, "parallel", false);
+    parallel_ = flag_of(model_block(), block, "parallel");
     images_ = block.find("patches").has_value();
     const std::optional<YamlValue> norm = block.find("norm");
     if (norm) norm_ = norm->choice({"rmsnorm", "layernorm"}) == 0 ? NormKind::rmsnorm : NormKind::layernorm;
     if (const auto activation = block.find("activation")) {
-      activation_ =
-          std::array{Activation::swiglu, Activation::gelu, Activation::geglu, Activation::relu2,
-                     Activation::gelu_erf}[activation->choice({"swiglu", "gelu", "geglu", "relu2", "gelu_erf"})];
+      activation_ = std::array{Activation::swiglu, Activation::gelu, Activation::geglu, Activation::relu2,
+                               Activation::gelu_erf}[activation->choice(activation_words())];
     }
   }
 
@@ -102,11 +75,11 @@ class BlockReader {
  private:
   // Tokens in, the next token out.
   void read_text(Model& model) const {
-    model.vocabulary = block_.require("vocabulary").integer(1, limits::vocabulary);
-    model.tied_embeddings = flag_or(block_, "tied_embeddings", false);
+    model.vocabulary = block_.require("vocabulary").integer();
+    model.tied_embeddings = flag_of(model_block(), block_, "tied_embeddings");
     model.head_bias = flag_or(block_, "head_bias", false);
-    model.mtp_modules = block_.find("mtp") ? block_.require("mtp").integer(0, limits::mtp_modules) : 0;
-    model.max_positions = size_or(block_, "max_positions", 0, limits::positions);
+    model.mtp_modules = size_of(model_block(), block_, "mtp");
+    model.max_positions = size_or(block_, "max_positions", 0);
     if (const auto positions = block_.find("positions")) {
       model.positions = std::array{Positions::rope, Positions::learned,
                                    Positions::none}[positions->choice({"rope", "learned", "none"})];
@@ -124,11 +97,10 @@ class BlockReader {
       }
     }
     const YamlValue patches = block_.require("patches");
-    patches.check_keys({"image", "patch", "channels", "classes"});
-    model.vision = Vision{.image_size = patches.require("image").integer(1, limits::head_dim),
-                          .patch_size = patches.require("patch").integer(1, limits::head_dim),
-                          .channels = size_or(patches, "channels", 3, limits::kernel),
-                          .classes = patches.require("classes").integer(1, limits::vocabulary)};
+    model.vision = Vision{.image_size = patches.require("image").integer(),
+                          .patch_size = patches.require("patch").integer(),
+                          .channels = size_of(patches_block(), patches, "channels"),
+                          .classes = patches.require("classes").integer()};
     require_multiple(patches, "image", model.vision->image_size, "patch", model.vision->patch_size);
     model.positions = Positions::learned;
     model.max_positions = tokens(*model.vision);
@@ -146,8 +118,8 @@ class BlockReader {
         layers.fail("layers: unknown " + what + " '" + name + "' in '" + word + "'", did_you_mean(name, names));
       return names[*found];
     };
-    const std::string mixer_word = known(word.substr(0, slash), mixer_names, "attention");
-    const std::string mlp_word = known(word.substr(slash + 1), mlp_names, "mlp");
+    const std::string mixer_word = known(word.substr(0, slash), mixer_words(), "attention");
+    const std::string mlp_word = known(word.substr(slash + 1), mlp_words(), "mlp");
     if (mixer_word == "none" && mlp_word == "none") layers.fail("layers: 'none/none' is no layer");
     const bool both = mixer_word != "none" && mlp_word != "none";
     if (images_ && mixer_word == "sliding") layers.fail("layers: attention in a window is not described for images");
@@ -170,140 +142,128 @@ class BlockReader {
   }
 
   // `heads`, for the mixers that have it as a default or in their name.
-  std::int64_t heads() const { return block_.require("heads").integer(1, limits::heads); }
+  std::int64_t heads() const { return block_.require("heads").integer(); }
 
   std::int64_t head_dim() const {
-    if (const auto value = block_.find("head_dim")) return value->integer(1, limits::head_dim);
+    if (const auto value = block_.find("head_dim")) return value->integer();
     require_multiple(block_.require("hidden"), "hidden", hidden_, "heads", heads());
     return hidden_ / heads();
-  }
-
-  std::optional<YamlValue> sub_block(const std::string& name, const std::vector<std::string>& keys) const {
-    std::optional<YamlValue> value = block_.find(name);
-    if (value) value->check_keys(keys);
-    return value;
   }
 
   Mixer softmax(bool sliding) const {
     SoftmaxAttention attention = {
         .heads = heads(), .causal = !images_, .qkv_bias = attention_bias_, .out_bias = attention_bias_};
-    attention.kv_heads = size_or(block_, "kv_heads", attention.heads, limits::heads);
+    attention.kv_heads = size_or(block_, "kv_heads", attention.heads);
     require_multiple(block_.require("heads"), "heads", attention.heads, "kv_heads", attention.kv_heads);
     attention.head_dim = head_dim();
-    attention.value_dim = size_or(block_, "value_dim", attention.head_dim, limits::head_dim);
-    attention.qk_norm = flag_or(block_, "qk_norm", false);
-    attention.output_gate = flag_or(block_, "output_gate", false);
-    if (sliding) attention.window = block_.require("window").integer(1, limits::positions);
+    attention.value_dim = size_or(block_, "value_dim", attention.head_dim);
+    attention.qk_norm = flag_of(model_block(), block_, "qk_norm");
+    attention.output_gate = flag_of(model_block(), block_, "output_gate");
+    if (sliding) attention.window = block_.require("window").integer();
     attention.rotary = rotary(attention.head_dim);
     return attention;
   }
 
   std::optional<Rotary> rotary(std::int64_t head_dim) const {
-    const auto block = sub_block("rotary", {"dim", "interleaved"});
+    const auto block = block_.find("rotary");
     if (!block) return std::nullopt;
     const Rotary rotary = {.dim = block->find("dim") ? block->require("dim").integer(2, head_dim) : head_dim,
-                           .interleaved = flag_or(block, "interleaved", false)};
+                           .interleaved = flag_of(rotary_block(), block, "interleaved")};
     require_multiple(*block, "rotary.dim", rotary.dim, "a pair", 2);
     return rotary;
   }
 
   Mixer latent() const {
-    const std::optional<YamlValue> mla =
-        sub_block("mla", {"q_lora_rank", "kv_lora_rank", "nope_dim", "rope_dim", "value_dim"});
+    const std::optional<YamlValue> mla = block_.find("mla");
     if (!mla) block_.fail("mla layers need the key 'mla' with kv_lora_rank, nope_dim, rope_dim and value_dim");
     LatentAttention attention = {.heads = heads(),
-                                 .kv_lora_rank = mla->require("kv_lora_rank").integer(1, limits::hidden),
-                                 .nope_dim = mla->require("nope_dim").integer(1, limits::head_dim),
-                                 .rope_dim = mla->require("rope_dim").integer(1, limits::head_dim),
-                                 .value_dim = mla->require("value_dim").integer(1, limits::head_dim)};
-    if (const auto rank = mla->find("q_lora_rank")) attention.q_lora_rank = rank->integer(1, limits::hidden);
+                                 .kv_lora_rank = mla->require("kv_lora_rank").integer(),
+                                 .nope_dim = mla->require("nope_dim").integer(),
+                                 .rope_dim = mla->require("rope_dim").integer(),
+                                 .value_dim = mla->require("value_dim").integer()};
+    if (const auto rank = mla->find("q_lora_rank")) attention.q_lora_rank = rank->integer();
     return attention;
   }
 
   Mixer gated_delta() const {
-    const auto linear =
-        sub_block("linear", {"key_heads", "value_heads", "key_dim", "value_dim", "conv_kernel", "chunk"});
+    const auto linear = block_.find("linear");
     const auto has = [&](const char* key) { return linear && linear->find(key).has_value(); };
     GatedDelta delta;
-    delta.key_heads = size_or(linear, "key_heads", has("key_heads") ? 0 : heads(), limits::heads);
-    delta.value_heads = size_or(linear, "value_heads", delta.key_heads, limits::heads);
-    delta.key_dim = size_or(linear, "key_dim", has("key_dim") ? 0 : head_dim(), limits::head_dim);
-    delta.value_dim = size_or(linear, "value_dim", delta.key_dim, limits::head_dim);
-    delta.conv_kernel = size_or(linear, "conv_kernel", delta.conv_kernel, limits::kernel);
-    delta.chunk = size_or(linear, "chunk", delta.chunk, limits::chunk);
+    delta.key_heads = size_or(linear, "key_heads", has("key_heads") ? 0 : heads());
+    delta.value_heads = size_or(linear, "value_heads", delta.key_heads);
+    delta.key_dim = size_or(linear, "key_dim", has("key_dim") ? 0 : head_dim());
+    delta.value_dim = size_or(linear, "value_dim", delta.key_dim);
+    delta.conv_kernel = size_or(linear, "conv_kernel", delta.conv_kernel);
+    delta.chunk = size_or(linear, "chunk", delta.chunk);
     require_multiple(linear ? *linear : block_, "value_heads", delta.value_heads, "key_heads", delta.key_heads);
     return delta;
   }
 
   Mixer channel_gated_delta() const {
-    const auto kda = sub_block("kda", {"heads", "head_dim", "conv_kernel", "chunk"});
+    const auto kda = block_.find("kda");
     const auto has = [&](const char* key) { return kda && kda->find(key).has_value(); };
     ChannelGatedDelta delta;
-    delta.heads = size_or(kda, "heads", has("heads") ? 0 : heads(), limits::heads);
-    delta.head_dim = size_or(kda, "head_dim", has("head_dim") ? 0 : head_dim(), limits::head_dim);
-    delta.conv_kernel = size_or(kda, "conv_kernel", delta.conv_kernel, limits::kernel);
-    delta.chunk = size_or(kda, "chunk", delta.chunk, limits::chunk);
+    delta.heads = size_or(kda, "heads", has("heads") ? 0 : heads());
+    delta.head_dim = size_or(kda, "head_dim", has("head_dim") ? 0 : head_dim());
+    delta.conv_kernel = size_or(kda, "conv_kernel", delta.conv_kernel);
+    delta.chunk = size_or(kda, "chunk", delta.chunk);
     return delta;
   }
 
   Mixer lightning() const {
-    const auto block = sub_block("lightning", {"heads", "head_dim", "block"});
+    const auto block = block_.find("lightning");
     const auto has = [&](const char* key) { return block && block->find(key).has_value(); };
     Lightning result;
-    result.heads = size_or(block, "heads", has("heads") ? 0 : heads(), limits::heads);
-    result.head_dim = size_or(block, "head_dim", has("head_dim") ? 0 : head_dim(), limits::head_dim);
-    result.block = size_or(block, "block", result.block, limits::chunk);
+    result.heads = size_or(block, "heads", has("heads") ? 0 : heads());
+    result.head_dim = size_or(block, "head_dim", has("head_dim") ? 0 : head_dim());
+    result.block = size_or(block, "block", result.block);
     return result;
   }
 
   Mixer mamba() const {
-    const auto block =
-        sub_block("mamba", {"expand", "state", "dt_rank", "conv_kernel", "conv_bias", "proj_bias", "inner_norms"});
+    const auto block = block_.find("mamba");
     Mamba result;
-    result.inner = hidden_ * size_or(block, "expand", 2, limits::expand);
-    result.state = size_or(block, "state", 16, limits::head_dim);
-    result.dt_rank = size_or(block, "dt_rank", (hidden_ + 15) / 16, limits::hidden);
-    result.conv_kernel = size_or(block, "conv_kernel", result.conv_kernel, limits::kernel);
-    result.conv_bias = flag_or(block, "conv_bias", true);
-    result.proj_bias = flag_or(block, "proj_bias", false);
-    result.inner_norms = flag_or(block, "inner_norms", false);
+    result.inner = hidden_ * size_of(mamba_block(), block, "expand");
+    result.state = size_of(mamba_block(), block, "state");
+    result.dt_rank = size_or(block, "dt_rank", (hidden_ + 15) / 16);
+    result.conv_kernel = size_or(block, "conv_kernel", result.conv_kernel);
+    result.conv_bias = flag_of(mamba_block(), block, "conv_bias");
+    result.proj_bias = flag_of(mamba_block(), block, "proj_bias");
+    result.inner_norms = flag_of(mamba_block(), block, "inner_norms");
     return result;
   }
 
   Mixer mamba2() const {
-    const auto block =
-        sub_block("mamba2", {"heads", "head_dim", "groups", "state", "conv_kernel", "chunk", "conv_bias"});
+    const auto block = block_.find("mamba2");
     if (!block) block_.fail("mamba2 layers need the key 'mamba2' with heads, head_dim and state");
     Mamba2 result;
-    result.heads = block->require("heads").integer(1, limits::heads);
-    result.head_dim = block->require("head_dim").integer(1, limits::head_dim);
-    result.state = block->require("state").integer(1, limits::head_dim);
-    result.groups = size_or(block, "groups", 1, limits::heads);
-    result.conv_kernel = size_or(block, "conv_kernel", result.conv_kernel, limits::kernel);
-    result.chunk = size_or(block, "chunk", result.chunk, limits::chunk);
-    result.conv_bias = flag_or(block, "conv_bias", true);
+    result.heads = block->require("heads").integer();
+    result.head_dim = block->require("head_dim").integer();
+    result.state = block->require("state").integer();
+    result.groups = size_of(mamba2_block(), block, "groups");
+    result.conv_kernel = size_or(block, "conv_kernel", result.conv_kernel);
+    result.chunk = size_or(block, "chunk", result.chunk);
+    result.conv_bias = flag_of(mamba2_block(), block, "conv_bias");
     require_multiple(*block, "heads", result.heads, "groups", result.groups);
     return result;
   }
 
   Mlp mlp(const std::string& word) const {
     if (word == "dense") {
-      return DenseMlp{
-          .width = block_.require("ffn").integer(1, limits::width), .activation = activation_, .bias = bias_};
+      return DenseMlp{.width = block_.require("ffn").integer(), .activation = activation_, .bias = bias_};
     }
     return word == "moe" ? Mlp{experts()} : Mlp{};
   }
 
   MoeMlp experts() const {
-    const auto block = sub_block("experts", {"count", "top_k", "ffn", "shared", "shared_gate"});
+    const auto block = block_.find("experts");
     if (!block) block_.fail("moe layers need the key 'experts' with count, top_k and ffn");
-    MoeMlp moe = {.experts = block->require("count").integer(1, limits::experts),
-                  .width = block->require("ffn").integer(1, limits::width),
+    MoeMlp moe = {.experts = block->require("count").integer(),
+                  .width = block->require("ffn").integer(),
                   .activation = activation_};
     moe.top_k = block->require("top_k").integer(1, moe.experts);
-    const std::optional<YamlValue> shared = block->find("shared");
-    moe.shared_width = (shared ? shared->integer(0, limits::shared_experts) : 0) * moe.width;
-    moe.shared_gate = flag_or(block, "shared_gate", false);
+    moe.shared_width = size_of(experts_block(), block, "shared") * moe.width;
+    moe.shared_gate = flag_of(experts_block(), block, "shared_gate");
     if (moe.shared_gate && moe.shared_width == 0) block->fail("experts: shared_gate needs shared experts");
     return moe;
   }

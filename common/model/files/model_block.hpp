@@ -1,10 +1,15 @@
 // Reads the model block of a YAML file: sizes, and `layers` written like "linear/dense*3, (sliding/moe, full/moe)*4".
 #pragma once
 
+#include "common/base/document/field.hpp"
 #include "common/base/document/yaml.hpp"
 #include "common/model/model.hpp"
 
 namespace plumb {
+
+// Tables of its fields, and of a file that has it under one key `model`.
+[[nodiscard]] const FieldBlock& model_block();
+[[nodiscard]] const FieldBlock& model_file_block();
 
 // Required: vocabulary (or patches), hidden, layers; heads, ffn, experts, window, mla, mamba2 where a layer needs them.
 // Defaults: kv_heads = heads, head_dim = hidden / heads, value_dim = head_dim, swiglu, rmsnorm, rope, no biases (`bias`

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/base/document/json_fields.hpp"
+#include "common/base/document/json_lister.hpp"
 #include "common/model/model_limits.hpp"
 
 namespace plumb {
@@ -282,5 +283,7 @@ Model model_from_json(const JsonValue& value) {
   }
   return model;
 }
+
+std::vector<JsonTable> model_tables() { return list_fields<Model>("model"); }
 
 }  // namespace plumb

@@ -1,7 +1,10 @@
 // A model as JSON, for plans and digests. Internal, like json.hpp.
 #pragma once
 
+#include <vector>
+
 #include "common/base/document/json.hpp"
+#include "common/base/document/json_tables.hpp"
 #include "common/model/model.hpp"
 
 namespace plumb {
@@ -17,5 +20,8 @@ namespace plumb {
 // Throws InputError naming file and key for what is missing, unknown or not a shape. Sizes have upper limits that keep
 // all products of a layer within 63 bits.
 [[nodiscard]] Model model_from_json(const JsonValue& value);
+
+// Its keys, for the reference page.
+[[nodiscard]] std::vector<JsonTable> model_tables();
 
 }  // namespace plumb

@@ -300,6 +300,6 @@ TEST_CASE("LoRA with targets that do not exist, twice, or in no layer is refused
                  ContainsSubstring("it has query, key, value, output, gate, up, down"));
   CHECK_THAT(message(", lora: {targets: [query, linear_qkv]}"), ContainsSubstring("query stands twice"));
   CHECK_THAT(message(", lora: {targets: []}"), ContainsSubstring("the list is empty"));
-  CHECK_THAT(message(", lora: 16"), ContainsSubstring("expected none or {rank, alpha, targets}"));
+  CHECK_THAT(message(", lora: 16"), ContainsSubstring("not '16'") && ContainsSubstring("lora: {rank: 16}"));
   CHECK_FALSE(read_text(scenario_of("full/dense*4", ", lora: none", 2)).training.lora);
 }

@@ -336,18 +336,65 @@ TEST_CASE("hidden states that nobody sends are refused where the scenario says t
 
 TEST_CASE("one word where a block belongs") {
   check({{"layout: 4\n", {"scenario.yaml:11:9: ", "not '4'", "hint: layout: {pipeline: 4}"}},
-         {"layout: {data: 4}\n", {"scenario.yaml:11:16: ", "data: {degree: 4}"}},
-         {"layout: {tensor: 2}\n", {"scenario.yaml:11:18: ", "tensor: {degree: 2}"}},
+         {"layout: {tensor: 2d}\n", {"scenario.yaml:11:18: ", "hint: tensor: {kind: 2d}"}},
+         {"training: bf16\n", {"scenario.yaml:11:11: ", "there is no file 'bf16'"}},
          {"layout: {data: {by_stage: 4}}\n",
-          {"scenario.yaml:11:27: ", "by_stage: expected auto, or a list", "not '4'", "hint: [2, 1]"}},
-         {"layout: {data: {by_stage: atuo}}\n", {"scenario.yaml:11:27: ", "'atuo'", "hint: auto, or [2, 1]"}},
-         {"training: {recompute: every}\n", {"scenario.yaml:11:23: ", "needs a number", "hint: {every: 2}"}},
+          {"scenario.yaml:11:27: ", "by_stage: expected auto or a list of whole numbers", "not '4'",
+           "hint: by_stage: [2, 1]"}},
+         {"layout: {data: {by_stage: atuo}}\n", {"scenario.yaml:11:27: ", "'atuo'", "did you mean 'auto'?"}},
+         {"training: {recompute: every}\n", {"scenario.yaml:11:23: ", "needs a value", "hint: {every: 2}"}},
          {"training: {recompute: layers}\n", {"scenario.yaml:11:23: ", "hint: {layers: 2}"}},
          {"training: {recompute: {every: [1, 2]}}\n",
-          {"scenario.yaml:11:", "expected one number", "hint: recompute: [{every: 1}, {every: 2}]"}},
+          {"scenario.yaml:11:31: training.recompute.every: expected a whole number from 1"}},
          {"training: {lora: {alpha: 0}}\n", {"scenario.yaml:11:26: ", "never change the model"}},
          {"cluster: dgx-h100\n", {"scenario.yaml:11:10: ", "hint: cluster: {machine: dgx-h100}"}},
          {"cluster: 8\n", {"scenario.yaml:11:10: ", "hint: cluster: {ranks: 8}"}}});
+}
+
+TEST_CASE("a key in the wrong block is answered with the right one, in the words of other frameworks too") {
+  check({{"sequence: 32\n", {"scenario.yaml:11:1: unknown key 'sequence' in the file", "training: {sequence: …}"}},
+         {"training: {pipeline: 2}\n", {"unknown key 'pipeline' in training", "layout: {pipeline: …}"}},
+         {"tensor_model_parallel_size: 2\n", {"the key is 'tensor', in layout: {tensor: …}"}},
+         {"layout: {micro_batch_size: 2}\n", {"the key is 'microbatch', in training: {microbatch: …}"}},
+         {"training: {zero_stage: 3}\n", {"the key is 'sharding', in layout: {data: {sharding: …}}"}},
+         {"cluster: {seq_length: 64k}\n", {"the key is 'sequence', in training: {sequence: …}"}},
+         {"training: {tenser: 2}\n", {"did you mean 'tensor', in layout: {tensor: …}?"}}});
+}
+
+TEST_CASE("every fault of a file is named at once, each with its line") {
+  const std::string message = message_for(scenario_text(
+      "training: {sequence: 0, microbatch: [2, x], learning_rate: 1e309, lora: {rnk: 4, alpha: many}}\n"
+      "layout:\n  pipeline: -1\n  tensor: {degree: 0, kind: 4d}\n  data: {sharding: zero9, prefetch: -1}\n"
+      "cluster: {nodes: 0, memory: 80, sites: {nodes: 1}}\nsoftware: {like: plumb, dropout: maybe, exchange: never}\n"
+      "schedule: {name: 1f1b, chunks: many}\nsequence: 32\n"));
+  for (const char* part :
+       {"11:22: training.sequence: ", "11:41: training.microbatch[1]: ", "11:60: training.learning_rate: ",
+        "unknown key 'rnk'", "training.lora.alpha: ", "13:13: layout.pipeline: ", "14:20: layout.tensor.degree: ",
+        "14:29: layout.tensor.kind: ", "15:20: layout.data.sharding: ", "15:37: layout.data.prefetch: ",
+        "16:18: cluster.nodes", "16:29: cluster.memory: ", "keys 'bandwidth', 'latency' are missing in cluster.sites",
+        "17:34: software.dropout: ", "17:51: software.exchange: ", "18:32: schedule.chunks: ", "19:1: unknown key"}) {
+    CHECK_THAT(message, ContainsSubstring(part));
+  }
+}
+
+TEST_CASE("tokens may be counted in k and M") {
+  const auto sequence = [](const std::string& written) {
+    return read_text(scenario_text("training: {sequence: " + written + "}\n")).training.sequence;
+  };
+  CHECK(sequence("4096") == 4096);
+  CHECK(sequence("64k") == 65536);
+  CHECK(sequence("1M") == 1048576);
+  check(
+      {{"training: {sequence: 9999999M}\n", {"scenario.yaml:11:22: training.sequence: expected a whole number from 1"}},
+       {"training: {sequence: 4G}\n", {"scenario.yaml:11:22: ", "not '4G'"}},
+       {"training: {global_batch: 4k}\n", {"scenario.yaml:11:26: "}}});
+}
+
+TEST_CASE("a bare number is the degree on every axis") {
+  const Scenario bare = read_text(scenario_text("layout: {pipeline: 2, tensor: 2, data: 2}\n"));
+  const Scenario blocks = read_text(scenario_text("layout: {pipeline: 2, tensor: {degree: 2}, data: {degree: 2}}\n"));
+  CHECK(bare.layouts == blocks.layouts);
+  CHECK(bare.layout.tensor.degree == 2);
 }
 
 TEST_CASE("a schedule that suits no microbatch is refused at its line, with what to take instead") {
@@ -361,7 +408,7 @@ TEST_CASE("a schedule that suits no microbatch is refused at its line, with what
            "hint: the last one of 16 tokens would"}},
          {rest + "{name: seq-1f1b, slices: [40, 8]}\n", {"= 48 tokens", "hint: slices: 2, slices_by: work"}},
          {rest + "{name: seq-1f1b, slices: [32, 0]}\n", {"scenario.yaml:13:41: ", "from 1 to"}},
-         {rest + "{name: seq-1f1b, slices: []}\n", {"scenario.yaml:13:36: ", "hint: slices: [1536, "}},
+         {rest + "{name: seq-1f1b, slices: []}\n", {"scenario.yaml:13:36: ", "the list is empty"}},
          {rest + "{name: seq-1f1b, slices: [16, 16], slices_by: work}\n",
           {"scenario.yaml:13:57: ", "either of equal work or", "hint: slices: 2, slices_by: work"}},
          {rest + "{name: seq-1f1b, slices_by: time}\n", {"scenario.yaml:13:39: ", "one of: tokens, work"}},

@@ -1,8 +1,10 @@
 // What is not executed yet is refused by name; texts that do not do are refused with their sizes.
 #include "exec/stage/supported.hpp"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <vector>
 
 #include "common/base/error.hpp"
 #include "common/model/files/read_model.hpp"
@@ -158,12 +160,27 @@ TEST_CASE("A text shorter than one sequence is refused with both sizes") {
   std::filesystem::remove(path);
   CHECK_THROWS_AS(load_corpus(path, model, 31), InputError);
   CHECK_THROWS_AS(load_corpus(std::filesystem::temp_directory_path(), model, 31), InputError);
-  Model narrow = model;
-  narrow.vocabulary = 255;
-  CHECK_THROWS_WITH(load_corpus({}, narrow, 31), ContainsSubstring("256"));
   CHECK(load_corpus({}, model, 1024)->size() > 10000);
   CHECK(load_corpus({}, test::vit(1), 17)->size() == 0);
   CHECK_THROWS_WITH(load_corpus(path, test::vit(1), 17), ContainsSubstring("training.seed"));
+}
+
+TEST_CASE("a vocabulary below 256 counts the bytes of the text in their order, as minGPT does") {
+  const std::filesystem::path path = std::filesystem::temp_directory_path() / "plumb-few-characters";
+  std::ofstream(path) << "banana nab";
+  Model narrow = test::llama(1);
+  narrow.vocabulary = 4;  // ' ', 'a', 'b', 'n'
+  const auto corpus = load_corpus(path, narrow, 4);
+  const auto window = corpus->window(0, 9);
+  CHECK(std::vector<int>(window.begin(), window.end()) == std::vector<int>{2, 1, 3, 1, 3, 1, 0, 3, 1, 2});
+  narrow.vocabulary = 3;
+  CHECK_THROWS_WITH(load_corpus(path, narrow, 4),
+                    ContainsSubstring("has 4 different bytes, the model's vocabulary is 3"));
+  std::filesystem::remove(path);
+  narrow.vocabulary = 65;  // minGPT's character model
+  const auto licences = load_corpus({}, narrow, 1024);
+  CHECK(std::ranges::all_of(licences->text(), [](unsigned char id) { return id < 65; }));
+  CHECK(licences->size() > 10000);
 }
 
 TEST_CASE("An image is drawn from the seed and its number, and is the same in other patches") {

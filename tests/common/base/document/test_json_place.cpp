@@ -78,3 +78,11 @@ TEST_CASE("text that is not JSON ends the search, never the program") {
     CHECK_NOTHROW(place("[0][0]", text));
   }
 }
+
+TEST_CASE("a number that no double holds is refused with its line and key") {
+  const std::string text = "{\n  \"name\": \"1e400\",\n  \"step_s\": [1.5, -1e309]\n}\n";
+  CHECK_THROWS_WITH(parse_json(text, "plan.json"),
+                    ContainsSubstring("plan.json:3:19: step_s: is -1e309, expected a number that a double holds"));
+  CHECK_THROWS_WITH(parse_json("1e999", "x.json"), ContainsSubstring("x.json:1:1: is 1e999"));
+  CHECK_NOTHROW(parse_json("[1e308, 1e-400]", "x.json"));
+}
