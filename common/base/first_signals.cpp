@@ -15,6 +15,7 @@ constexpr int status_of_failed_run = 3;
 const char* program_name = "plumb";
 std::array<char, 4096> unfinished = {};
 std::atomic<bool> has_unfinished = false;
+std::atomic<const char*> state = nullptr;
 std::atomic<pid_t> owner = 0;  // a forked process must not remove its parent's file
 
 void write_text(const char* text) {
@@ -23,20 +24,20 @@ void write_text(const char* text) {
 }
 
 void leave(int signal) {
-  if (has_unfinished && owner == ::getpid()) ::unlink(unfinished.data());
+  remove_unfinished_file();
   write_text(program_name);
   write_text(signal == SIGINT ? ": interrupted (SIGINT)\n" : ": told to end (SIGTERM)\n");
+  if (const char* text = state) {
+    write_text("  hint: ");
+    write_text(text);
+    write_text("\n");
+  }
   ::_exit(status_of_failed_run);
 }
 
 }  // namespace
 
-void take_first_signals(int argc, char** argv, char** environment) {
-  // plumb-exec reports for the ranks that it starts.
-  constexpr const char* of_rank = "PLUMB_LAUNCHER=";
-  for (char** variable = environment; variable != nullptr && *variable != nullptr; ++variable) {
-    if (std::strncmp(*variable, of_rank, std::strlen(of_rank)) == 0) return;
-  }
+void take_first_signals(int argc, char** argv, char** /*environment*/) {
   if (argc > 0 && argv[0] != nullptr) {
     const char* slash = std::strrchr(argv[0], '/');
     program_name = slash == nullptr ? argv[0] : slash + 1;
@@ -50,6 +51,12 @@ void take_first_signals(int argc, char** argv, char** environment) {
     ::sigaction(signal, &action, nullptr);
   }
 }
+
+void remove_unfinished_file() {
+  if (has_unfinished && owner == ::getpid()) ::unlink(unfinished.data());
+}
+
+void set_state_at_signal(const char* text) { state = text; }
 
 void set_unfinished_file(const char* path) {
   has_unfinished = false;

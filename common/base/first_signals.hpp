@@ -11,7 +11,12 @@ namespace plumb {
 using FirstFunction = void (*)(int, char**, char**);
 void take_first_signals(int argc, char** argv, char** environment);
 
+// Static text that follows the reason, on what the program had done; nullptr if there is none.
+void set_state_at_signal(const char* text);
+
 // The file to remove if a signal ends the program; nullptr if there is none. Keeps a copy.
 void set_unfinished_file(const char* path);
+// Removes it, for whoever ends the program otherwise.
+void remove_unfinished_file();
 
 }  // namespace plumb

@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <atomic>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -12,6 +13,7 @@
 #include "common/base/document/number_check.hpp"
 #include "common/base/error.hpp"
 #include "common/base/files.hpp"
+#include "common/base/first_signals.hpp"
 #include "common/base/program.hpp"
 #include "common/base/text.hpp"
 #include "common/cost/profile/profile_noise.hpp"
@@ -21,6 +23,7 @@
 #include "exec/commands/rates_text.hpp"
 #include "exec/launch/launch.hpp"
 #include "exec/launch/membership.hpp"
+#include "exec/launch/signal_watch.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -104,23 +107,34 @@ void settle_microbatch(Scenario& scenario, std::int64_t asked) {
   }
 }
 
-// Until a signal ends it.
+// Calibrates until a signal ends it.
 Profile measured(const Scenario& scenario, const CalibrateArguments& arguments) {
   Progress progress("calibrating: rounds");
-  int rounds = 0;
+  std::atomic<int> rounds = 0;
   CalibrationOptions options{.rounds = arguments.rounds, .transport = arguments.transport, .device = arguments.device};
-  options.progress = [&](int done, int total) { progress.update(rounds = done, total); };
-  const SignalWatch signals;
+  options.progress = [&](int done, int total) {
+    rounds = done;
+    progress.update(done, total);
+  };
+  const auto ended = [&](const std::string& reason) {
+    return RunError(
+        "", reason,
+        fmt::format("after {} of {} rounds of calibration: no profile is made", rounds.load(), options.rounds));
+  };
+  // A round of large blocks may take minutes, and leaves nothing behind.
+  const SignalWatch signals({.on_stuck = [&](const std::string& reason) { leave_at_once(ended(reason)); },
+                             .grace = [] { return Seconds{2}; },
+                             .twice_is_stuck = true});
   options.stop = signals.stop();
   try {
     return calibrate(scenario, options);
   } catch (const plumb::Stopped&) {
-    throw RunError("", signals.reason(),
-                   fmt::format("after {} of {} rounds of calibration: no profile is made", rounds, options.rounds));
+    throw ended(signals.reason());
   }
 }
 
 ExitStatus calibrate_command(const CalibrateArguments& arguments) {
+  set_state_at_signal("no profile was made");
   require_one_process(environment_variable, "calibrate");
   if (!arguments.output.empty()) require_writable(arguments.output, {arguments.scenario});
   Scenario scenario = read_scenario(arguments.scenario);

@@ -121,6 +121,7 @@ ExitStatus compare_command(const CompareArguments& arguments) {
   take_folder(arguments, files);
   const SessionResult result = run_session(std::move(plans), options);
   if (result.runs.empty()) return result.status;
+  const std::optional<SignalWatch> signals = while_results_are_written();
   std::vector<RatioSpread> ratios;
   for (std::size_t i = 1; i < result.runs.size(); ++i) {
     ratios.push_back(paired_ratios(step_times(result.runs[0]), step_times(result.runs[i])));

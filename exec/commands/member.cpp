@@ -29,7 +29,7 @@
 namespace plumb::exec {
 namespace {
 
-constexpr Seconds start_timeout{60};
+constexpr Seconds tell_timeout{60};                  // to tell ranks that wait that this one does not come
 constexpr Seconds seen_soon{2};                      // what was started before this rank, or together with it
 constexpr std::chrono::minutes look_around_time{2};  // until all have found their devices: the first use takes a while
 
@@ -117,7 +117,7 @@ Found look_around(const Membership& member, const Host& host) {
 }
 
 // Of all plans that alternate: in the order that plan_communicators gives, which is that of the set.
-NcclOptions nccl_options(const std::vector<PreparedPlan>& plans, const Host& host) {
+NcclOptions nccl_options(const std::vector<PreparedPlan>& plans, const SessionOptions& options, const Host& host) {
   std::set<CommunicatorSpec> communicators;
   std::set<std::size_t> bytes;
   for (const PreparedPlan& prepared : plans) {
@@ -127,7 +127,7 @@ NcclOptions nccl_options(const std::vector<PreparedPlan>& plans, const Host& hos
   }
   return {.communicators = {communicators.begin(), communicators.end()},
           .message_bytes = {bytes.begin(), bytes.end()},
-          .start_timeout = start_timeout,
+          .start_timeout = options.start_deadline,
           .library_file = host.nccl_library};
 }
 
@@ -137,7 +137,8 @@ GlooOptions gloo_options(const SessionOptions& options, const Membership& member
                    .size = member.size,
                    .address = member.address,
                    .port = member.port,
-                   .attempt = member.attempt};
+                   .attempt = member.attempt,
+                   .start_timeout = options.start_deadline};
   if (!options.emulate && options.transport == "gloo") {
     gloo.allocate = allocate_payload;
     gloo.allocate_part = [&work, rank = member.rank](std::size_t bytes) {
@@ -187,15 +188,28 @@ void leave_log(RunStore& store, const RankWork& work, const Membership& member) 
   }
 }
 
-// Every rank says that it is here, and how it was started; throws where one does not come, or was started otherwise.
-void await_all(RunStore& store, const SessionOptions& options, const Membership& member) {
+// Joins the run's store. A launcher of this host listens before it starts ranks, and answers at once unless it is
+// stopped; on other hosts rank 0 may be late.
+std::shared_ptr<RunStore> joined_store(const SessionOptions& options, const Membership& member) {
+  constexpr Seconds from_launcher{5};
+  wait_for_listener(member.address, member.port, options.start_deadline);
+  const Seconds timeout =
+      member.launcher == "plumb-exec" ? std::min(from_launcher, options.start_deadline) : options.start_deadline;
+  return RunStore::join(member.address, member.port, timeout, member.attempt);
+}
+
+// Announces this rank with its options and what it is doing, and waits for the others. Throws if one does not join in
+// time, or was started with other options.
+void await_all(RunStore& store, const SessionOptions& options, const Membership& member, const std::string& doing) {
+  // Before the others can see this rank: from then on they watch it.
+  store.say(member.rank, KeepAlive::sign_of_life(0, doing));
   const Rendezvous rendezvous{.put = [&](const std::string& key, const std::string& value) { store.put(key, value); },
                               .find = [&](const std::string& key) { return store.find(key); }};
   const auto poll = [&] {
     if (const std::string reason = store.stop_reason(); !reason.empty()) throw Stopped(reason);
   };
   require_same_start(fmt::format("--device {} --transport {}", options.device, options.transport), member, rendezvous,
-                     poll, start_timeout);
+                     poll, options.start_deadline);
 }
 
 // How to read the first action that a message names.
@@ -223,8 +237,9 @@ void require_nccl_here(int ranks, const Host& host) {
 std::string log_name(int rank) { return fmt::format("log/{}", rank); }
 
 std::string hang_reason(const RankWork& work, int rank, const Watchdog& watchdog, Seconds since) {
-  return fmt::format("rank {}, {}: hangs for {}, longer than its deadline; {}", rank,
-                     work.describe(rank, work.doing(rank, watchdog)), to_text(since), longer_deadline);
+  const std::string doing = work.doing(rank, watchdog);
+  return fmt::format("rank {}, {}: hangs for {}, longer than its deadline; {}", rank, work.describe(rank, doing),
+                     to_text(since), RankWork::is_in_step(doing) ? longer_deadline : longer_start_deadline);
 }
 
 void leave_hanging() {
@@ -249,7 +264,7 @@ void tell_ranks(const Membership& member, const Error& error) {
   try {
     const auto hosted = hosted_store(member);
     wait_for_listener(member.address, member.port, seen_soon);
-    const auto store = RunStore::join(member.address, member.port, start_timeout, member.attempt);
+    const auto store = RunStore::join(member.address, member.port, tell_timeout, member.attempt);
     const StoreKeeper keeper{.hosted = hosted, .joined = store, .rank = member.rank, .ranks = member.size};
     (void)announced(*store, error);
   } catch (const Error&) {
@@ -276,8 +291,7 @@ bool is_told(const Membership& member) {
 SessionLogs run_member(const std::vector<PreparedPlan>& plans, const SessionOptions& options, const Membership& member,
                        const Host& host, std::optional<SignalWatch>* afterwards) {
   const auto hosted = hosted_store(member);
-  wait_for_listener(member.address, member.port, start_timeout);
-  const auto store = RunStore::join(member.address, member.port, start_timeout, member.attempt);
+  const auto store = joined_store(options, member);
   const StoreKeeper keeper{.hosted = hosted, .joined = store, .rank = member.rank, .ranks = member.size};
   RankWork work(plans, options);
   Stoppable running(*store);
@@ -291,14 +305,20 @@ SessionLogs run_member(const std::vector<PreparedPlan>& plans, const SessionOpti
   std::unique_ptr<Device> device = make_host_device();
   std::unique_ptr<Transport> transport;
   std::optional<SignalWatch> signals;  // caught while the log is left, too: a signal may follow a stop of the store
+  if (afterwards != nullptr) afterwards->emplace();
+  if (host.watches_signals) {
+    signals.emplace(SignalActions{.on_signal = [&](const std::string& reason) {
+      running.abort(fmt::format("rank {}: {}", member.rank, reason));
+    }});
+  }
   try {
     if (member.launcher != "plumb-exec") {  // which has looked before it started this rank
       require_files_of_ranks(plans, options, {member.rank}, hosted ? HostsStore::rank : HostsStore::another);
     }
-    await_all(*store, options, member);
+    work.prepares(member.rank, "waiting for the other ranks to join");
+    await_all(*store, options, member, work.doing(member.rank, watchdog));
+    work.prepares(member.rank, "connecting to the other ranks");
     transport = make_gloo_transport(gloo_options(options, member, work, watchdog), store);
-    if (afterwards != nullptr) afterwards->emplace();
-    if (host.watches_signals) signals.emplace([&](const std::string& reason) { running.abort(reason); });
     if (member.launcher != "plumb-exec") {  // which has looked before it started this rank
       require_fit(plans, options, ranks_of_host(member, environment_variable), host);
     }
@@ -309,7 +329,7 @@ SessionLogs run_member(const std::vector<PreparedPlan>& plans, const SessionOpti
       Found found = look_around(member, host);
       require_world(found.member, *transport, rendezvous, unpaused_now() + look_around_time);
       device = std::move(found.device);
-      transport = make_nccl_transport(nccl_options(plans, host), std::move(transport), *device, rendezvous);
+      transport = make_nccl_transport(nccl_options(plans, options, host), std::move(transport), *device, rendezvous);
     }
     running.set(transport.get());
     const auto gone = [](Stoppable* stoppable) { stoppable->set(nullptr); };

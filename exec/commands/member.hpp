@@ -8,8 +8,8 @@
 #include "common/base/error.hpp"
 #include "exec/commands/rank_work.hpp"
 #include "exec/host/host.hpp"
-#include "exec/launch/launch.hpp"
 #include "exec/launch/membership.hpp"
+#include "exec/launch/signal_watch.hpp"
 
 namespace plumb::exec {
 

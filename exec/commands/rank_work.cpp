@@ -35,7 +35,7 @@ namespace {
 
 constexpr int clock_measurements = 16;  // over the steps: drift changes within hours (temperature)
 constexpr std::chrono::milliseconds tell_steps_every{200};
-constexpr std::chrono::minutes start_time{10};  // to build models and, at the end, to hand over logs
+constexpr std::chrono::minutes hand_over_time{10};  // to compare clocks between steps, and for logs at the end
 
 struct Doing {
   int plan = 0;
@@ -87,7 +87,10 @@ RankWork::RankWork(const std::vector<PreparedPlan>& plans, const SessionOptions&
     : plans_(plans),
       options_(options),
       current_plan_(static_cast<std::size_t>(ranks_of(plans.front()))),
-      logs_(current_plan_.size()) {}
+      preparing_(current_plan_.size()),
+      logs_(current_plan_.size()) {
+  for (std::atomic<const char*>& activity : preparing_) activity = "joining the run";
+}
 
 int RankWork::account(std::size_t plan, int rank) const {
   return static_cast<int>(plan) * ranks_of(plans_.front()) + rank;
@@ -164,15 +167,25 @@ RunOptions RankWork::run_options(Watchdog& watchdog, Device& device, const std::
 
 SessionLogs RankWork::train(Transport& transport, Device& device, Watchdog& watchdog, const HostIdentity& host) {
   const int rank = transport.rank();
+  const Clock::time_point begun_here = unpaused_now();
+  // One deadline for all of it, so that a rank that hangs is named before those that wait for it.
+  watchdog.enter(rank, {.step = static_cast<std::int32_t>(first_step(options_)), .action = Position::before},
+                 begun_here, after(begun_here, prepare_deadline(options_)));
+  const auto ready_until = [&] { return after(unpaused_now(), prepare_deadline(options_)); };
+  prepares(rank, "comparing its plan and text with rank 0's");
   require_same_plans(transport);
+  prepares(rank, "building its stages");
   if (!options_.emulate) begin_rank_thread(rank);
   device.enter();
   Ready ready = made_ready(transport, device);
   std::vector<RankLog>& logs = logs_[static_cast<std::size_t>(rank)];
+  if (options_.checkpoint.resume) prepares(rank, "reading the checkpoint");
   BetweenSteps between(plans_.front(), options_, transport, ready.stages.front());
+  prepares(rank, "waiting until all ranks are ready");
   ClockExchange clocks(transport, {.host = host.name, .id = host.clock, .now = [] { return seconds_of(Clock::now()); }},
-                       unpaused_now() + start_time);
-  transport.barrier(unpaused_now() + start_time);
+                       ready_until());
+  transport.barrier(ready_until());
+  prepares(rank, nullptr);
   std::size_t running = 0;
   RunOptions run = run_options(watchdog, device, running);
   Progress progress("steps");
@@ -183,7 +196,7 @@ SessionLogs RankWork::train(Transport& transport, Device& device, Watchdog& watc
   const std::int64_t between_clocks = std::max<std::int64_t>(1, (steps - first) / clock_measurements);
   for (run.first_step = first; run.first_step < steps; ++run.first_step) {
     const Clock::time_point begun = Clock::now();
-    if ((run.first_step - first) % between_clocks == 0) clocks.measure(unpaused_now() + start_time);
+    if ((run.first_step - first) % between_clocks == 0) clocks.measure(unpaused_now() + hand_over_time);
     for (running = 0; running < plans_.size(); ++running) {
       const PreparedPlan& prepared = plans_[running];
       current_plan_[static_cast<std::size_t>(rank)] = static_cast<int>(running);
@@ -210,7 +223,7 @@ SessionLogs RankWork::train(Transport& transport, Device& device, Watchdog& watc
     if (rank == 0) saved_ = between.saved();
   }
 
-  clocks.measure(unpaused_now() + start_time);
+  clocks.measure(unpaused_now() + hand_over_time);
   SessionLogs all = gathered(transport, clocks, logs, ready.stages.front(), before_last);
   all.device = device.name();
   all.checkpoints = between.saved();
@@ -280,7 +293,7 @@ SessionLogs RankWork::gathered(Transport& transport, ClockExchange& clocks, cons
   const std::vector<HostClock> clock_of_rank = clocks.by_rank();
   for (const RankLog& log : logs) {
     std::vector<RankLog> of_plan;
-    for (const std::string& text : transport.gather(to_text(log), unpaused_now() + start_time)) {
+    for (const std::string& text : transport.gather(to_text(log), unpaused_now() + hand_over_time)) {
       const HostClock& clock = clock_of_rank[of_plan.size()];
       turn_to_rank_0(of_plan.emplace_back(parse_rank_log(text)), clock);
     }
@@ -289,7 +302,7 @@ SessionLogs RankWork::gathered(Transport& transport, ClockExchange& clocks, cons
   // Rank 0 gets them whole. In `different` the first rank whose copy of something has other bits than one before it.
   std::string different;
   const auto gather = [&](const NamedGradients& mine, Shards::Holds holds = Shards::Holds::all) {
-    const std::vector<std::string> parts = transport.gather(to_bytes(mine), unpaused_now() + start_time);
+    const std::vector<std::string> parts = transport.gather(to_bytes(mine), unpaused_now() + hand_over_time);
     if (parts.empty()) return NamedGradients();
     Shards shards(plans_.front().plan);
     for (std::size_t rank = 0; rank < parts.size(); ++rank) {
@@ -339,7 +352,7 @@ void RankWork::require_same_plans(Transport& transport) const {
   for (const PreparedPlan& prepared : plans_) {
     mine += plan_digest(prepared.plan) + costs_digest(prepared.plan.costs) + "\n";
   }
-  const std::vector<std::string> all = transport.gather(mine, unpaused_now() + start_time);
+  const std::vector<std::string> all = transport.gather(mine, after(unpaused_now(), prepare_deadline(options_)));
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;
     const std::string which = fmt::format("rank {}", rank);
@@ -358,12 +371,13 @@ void RankWork::require_same_plans(Transport& transport) const {
 }
 
 std::string RankWork::doing(int rank, const Watchdog& watchdog) const {
+  if (const char* activity = preparing_[static_cast<std::size_t>(rank)]) return activity;
   const Position position = watchdog.position(rank);
   return fmt::format("{} {} {}", current_plan_[static_cast<std::size_t>(rank)].load(), position.step, position.action);
 }
 
 std::string RankWork::describe(int rank, const std::string& doing) const {
-  if (doing.empty()) return "before the run";  // it has not said anything yet
+  if (doing.empty()) return "before it joined the run";
   const std::optional<Doing> parsed = parse(doing);
   if (!parsed || parsed->plan < 0 || parsed->plan >= static_cast<int>(plans_.size())) return doing;
   const PreparedPlan& prepared = plans_[static_cast<std::size_t>(parsed->plan)];
@@ -372,13 +386,15 @@ std::string RankWork::describe(int rank, const std::string& doing) const {
   return plans_.size() == 1 ? where : fmt::format("{}, {}", prepared.plan.name, where);
 }
 
+bool RankWork::is_in_step(const std::string& doing) { return parse(doing).has_value(); }
+
 std::string RankWork::describe_all(const std::vector<std::string>& doing) const {
   std::vector<Position> positions;
   int plan = -1;
   for (const std::string& text : doing) {
     const std::optional<Doing> parsed = parse(text);
     if (!parsed || (plan != -1 && parsed->plan != plan)) {
-      // Not all known, or not in the same plan: without who waits for whom.
+      // Not all are in a step, or not in the same plan: nothing is known of who waits for whom.
       std::string lines;
       for (std::size_t rank = 0; rank < doing.size(); ++rank) {
         lines += fmt::format("  rank {}: {}\n", rank, describe(static_cast<int>(rank), doing[rank]));

@@ -65,11 +65,17 @@ class RankWork {
   // As whose memory a rank's counts at the moment.
   [[nodiscard]] int account(int rank) const;
 
-  // Where a rank stands: "plan step action" in numbers, and that in words.
-  [[nodiscard]] std::string doing(int rank, const Watchdog& watchdog) const;
-  [[nodiscard]] std::string describe(int rank, const std::string& doing) const;
+  // Names what a rank does before its first step: "connecting to the other ranks". `activity` is static text.
+  void prepares(int rank, const char* activity) { preparing_[static_cast<std::size_t>(rank)] = activity; }
 
-  // One line per rank, from what each is doing; an empty text: it has not begun.
+  // Returns what a rank does: "plan step action" in numbers, or its activity before the first step.
+  [[nodiscard]] std::string doing(int rank, const Watchdog& watchdog) const;
+  // Returns it in words.
+  [[nodiscard]] std::string describe(int rank, const std::string& doing) const;
+  // True if it is an action of a step.
+  [[nodiscard]] static bool is_in_step(const std::string& doing);
+
+  // Returns one line per rank, from what each is doing. Empty text is a rank that has not joined the run.
   [[nodiscard]] std::string describe_all(const std::vector<std::string>& doing) const;
 
  private:
@@ -91,9 +97,10 @@ class RankWork {
 
   const std::vector<PreparedPlan>& plans_;
   const SessionOptions& options_;
-  std::vector<std::atomic<int>> current_plan_;  // per rank
-  std::vector<std::vector<RankLog>> logs_;      // per rank, by plan
-  std::vector<std::string> saved_;              // by rank 0: folders of checkpoints
+  std::vector<std::atomic<int>> current_plan_;       // by rank
+  std::vector<std::atomic<const char*>> preparing_;  // by rank; nullptr in the steps
+  std::vector<std::vector<RankLog>> logs_;           // by rank, then by plan
+  std::vector<std::string> saved_;                   // by rank 0: folders of checkpoints
 };
 
 }  // namespace plumb::exec

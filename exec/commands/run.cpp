@@ -318,6 +318,7 @@ ExitStatus run_command(const RunArguments& arguments) {
   require_files(arguments, plan, options);
   const SessionResult result = run_session({plan}, options);
   if (result.runs.empty()) return result.status;
+  const std::optional<SignalWatch> signals = while_results_are_written();
   report(result, arguments, options);
   return result.status;
 }

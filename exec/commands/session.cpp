@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 
+#include "common/base/first_signals.hpp"
 #include "common/base/text.hpp"
 #include "common/layout/lane.hpp"
 #include "common/layout/tensor_grid.hpp"
@@ -22,9 +24,12 @@
 #include "exec/device/host_device.hpp"
 #include "exec/device/torch_device.hpp"
 #include "exec/host/open_files.hpp"
+#include "exec/launch/arrival.hpp"
 #include "exec/launch/launch.hpp"
 #include "exec/launch/membership.hpp"
 #include "exec/launch/processes.hpp"
+#include "exec/launch/signal_watch.hpp"
+#include "exec/run/patience.hpp"
 #include "exec/transport/collectives/rank_group.hpp"
 #include "exec/transport/gloo/keep_alive.hpp"
 #include "exec/transport/gloo/run_store.hpp"
@@ -120,6 +125,28 @@ std::vector<std::string> doing_of_all(const RankWork& work, const Watchdog& watc
   return all;
 }
 
+// Seconds that ranks have to end after a signal. They have results to write once one of them is in a step.
+Seconds grace_after_signal(const std::vector<std::string>& doing) {
+  constexpr Seconds to_write{30};
+  constexpr Seconds to_leave{3};
+  return std::ranges::any_of(doing, RankWork::is_in_step) ? to_write : to_leave;
+}
+
+// Removes checkpoints that ranks which are gone have not finished.
+void drop_unfinished(const CheckpointOptions& checkpoint) {
+  if (checkpoint.folder.empty()) return;
+  try {
+    (void)remove_leftovers(checkpoint.folder, look_into(checkpoint.folder));
+  } catch (const Error&) {  // the next run with this folder reports it
+  }
+}
+
+// Ends the program although ranks that are threads still work.
+[[noreturn]] void leave_threads(const RunError& error, const CheckpointOptions& checkpoint) {
+  drop_unfinished(checkpoint);
+  leave_at_once(error);
+}
+
 SessionLogs run_local(const std::vector<PreparedPlan>& plans, const SessionOptions& options) {
   const int ranks = ranks_of(plans.front());
   if (ranks > 1 && !options.emulate) require_blas_for_threads();
@@ -133,11 +160,27 @@ SessionLogs run_local(const std::vector<PreparedPlan>& plans, const SessionOptio
       of_ranks.front()->is_asynchronous() ? make_local_device_transports(of_ranks) : make_local_transports(ranks);
   const auto stop = [&](const std::string& reason) { transports.front()->abort(reason); };
   Watchdog* hanging = nullptr;
-  Watchdog watchdog(ranks, {.on_hang = [&](int rank, const Position&,
-                                           Seconds since) { stop(hang_reason(work, rank, *hanging, since)); },
-                            .on_stuck = leave_hanging});
+  const auto places = [&](const std::string& said, const std::string& hint) {
+    return with_places(said, hint, work.describe_all(doing_of_all(work, *hanging, ranks)), plans);
+  };
+  std::string hang;  // written and read on the watchdog's thread
+  Watchdog watchdog(ranks,
+                    {.on_hang =
+                         [&](int rank, const Position&, Seconds since) {
+                           const std::string reason = hang_reason(work, rank, *hanging, since);
+                           if (hang.empty()) hang = reason;
+                           stop(reason);
+                         },
+                     .on_stuck = [&] { leave_threads(RunError("", hang, places(hang, "")), options.checkpoint); }});
   hanging = &watchdog;
-  const SignalWatch signals(stop);
+  const SignalWatch signals({.on_signal = stop,
+                             .on_stuck =
+                                 [&](const std::string& reason) {
+                                   leave_threads(RunError("", reason, places("", "a rank did not end in time")),
+                                                 options.checkpoint);
+                                 },
+                             .grace = [&] { return grace_after_signal(doing_of_all(work, *hanging, ranks)); },
+                             .twice_is_stuck = true});
   SessionLogs logs;
   try {
     run_on_threads(transports, [&](Transport& transport) {
@@ -147,16 +190,19 @@ SessionLogs run_local(const std::vector<PreparedPlan>& plans, const SessionOptio
   } catch (const RunError& error) {
     if (const std::string told = signals.reason(); !told.empty()) logs = work.logs_so_far();
     if (logs.interrupted = signals.reason(); !logs.ranks.empty()) return logs;
-    throw RunError(
-        error.where(), error.problem(),
-        with_places(error.what(), error.hint(), work.describe_all(doing_of_all(work, watchdog, ranks)), plans));
+    throw RunError(error.where(), error.problem(), places(error.what(), error.hint()));
   }
   return logs;
 }
 
 std::string signal_text(int signal) { return fmt::format("killed by signal {} ({})", signal, ::strsignal(signal)); }
 
-// What the ranks have left in the store before they ended; nothing where one has not.
+std::string stop_text(const RankStop& stop) {
+  return fmt::format("stopped by signal {} (SIG{}), and has not gone on for {}", stop.signal,
+                     ::sigabbrev_np(stop.signal), to_text(stop.since));
+}
+
+// Returns what the ranks have left in the store before they ended; nothing if one of them has left nothing.
 SessionLogs logs_of_ended(RunStore& store, const RankWork& work, int ranks) {
   std::vector<std::string> texts;
   const Clock::time_point deadline = Clock::now() + std::chrono::seconds(1);  // it takes note without an answer
@@ -170,58 +216,147 @@ SessionLogs logs_of_ended(RunStore& store, const RankWork& work, int ranks) {
   return work.logs_so_far(texts);
 }
 
-// Starts the ranks and says, once and for all of them, what went wrong. Of an interrupted run there are logs.
+// Tells when a rank has not joined the run in time. Counts the launcher's looks, not time: a pause is no waiting.
+class Joining {
+ public:
+  Joining(RunStore& store, int ranks, Seconds timeout)
+      : store_(store), ranks_(ranks), timeout_(timeout), looks_(timeout.value / look_every_s) {}
+
+  // Returns the reason to give up; empty if there is none.
+  [[nodiscard]] std::string look() {
+    if (joined_ || ++done_ < looks_) return "";
+    done_ = looks_;
+    std::vector<int> missing;
+    for (int rank = 0; rank < ranks_; ++rank) {
+      if (store_.said(rank).empty()) missing.push_back(rank);
+    }
+    joined_ = missing.empty();
+    if (joined_) return "";
+    return fmt::format("{} of {} did not join the run within {:g} s; {}", ranks_text(missing), ranks_, timeout_.value,
+                       longer_start_deadline);
+  }
+
+ private:
+  static constexpr double look_every_s = 0.02;  // as run_as_processes looks
+
+  RunStore& store_;
+  int ranks_;
+  Seconds timeout_;
+  double looks_;
+  double done_ = 0;
+  bool joined_ = false;
+};
+
+// End of a run whose ranks are processes of this host. An interrupted run has logs.
 struct LauncherEnd {
   ExitStatus status = ExitStatus::done;
   SessionLogs logs = {};
 };
+
+// Run of ranks that are processes of this host, as their launcher sees it.
+class Launch {
+ public:
+  Launch(const std::vector<PreparedPlan>& plans, const SessionOptions& options)
+      : plans_(plans),
+        options_(options),
+        ranks_(ranks_of(plans.front())),
+        store_(RunStore::host(0)),
+        work_(plans, options) {}
+
+  // Starts the ranks and reports, once for all of them, why the run failed.
+  [[nodiscard]] LauncherEnd run() {
+    const SignalWatch signals({.on_signal = [&](const std::string& reason) { store_->stop(reason); }});
+    Joining joining(*store_, ranks_, options_.start_deadline);
+    const ProcessesEnd end =
+        run_as_processes({.ranks = ranks_,
+                          .store_port = store_->port(),
+                          .program = {},
+                          .arguments = {},
+                          .stopped_limit = std::min(ProcessOptions{}.stopped_limit, options_.deadline),
+                          .grace_when_told = [&] { return grace_after_signal(doing_); },
+                          .told_to_end = [&] { return signals.times(); },
+                          .give_up = [&] { return joining.look(); },
+                          .before_ending = [&] { look(); }});
+    const std::string told = signals.reason();
+    if (told.empty() && end.stopped.empty() && end.gave_up.empty() && end.failures.empty()) {
+      return {.status = static_cast<ExitStatus>(end.answer)};
+    }
+    drop_unfinished(options_.checkpoint);
+    if (!told.empty()) return interrupted(told, end);
+    if (const RankStop* stop = stop_to_blame(end)) fail(place(stop->rank), stop_text(*stop));
+    if (!end.gave_up.empty()) fail("", end.gave_up);
+    return failed(end);
+  }
+
+ private:
+  // Until ranks are told to end.
+  void look() {
+    for (int rank = 0; rank < ranks_; ++rank) doing_.push_back(KeepAlive::doing_of(store_->said(rank)));
+  }
+
+  [[nodiscard]] std::string place(int rank) const {
+    return fmt::format("rank {}, {}", rank, work_.describe(rank, doing_[static_cast<std::size_t>(rank)]));
+  }
+
+  [[noreturn]] void fail(const std::string& where, const std::string& problem) const {
+    throw RunError(where, problem, with_places(where + " " + problem, "", work_.describe_all(doing_), plans_));
+  }
+
+  // Returns the rank whose stop ended the run, if one did. Ranks that waited for it may have failed a moment before.
+  [[nodiscard]] const RankStop* stop_to_blame(const ProcessesEnd& end) const {
+    constexpr Seconds too_short{1};
+    const bool was_killed = !end.failures.empty() && end.failures.front().signal != 0;
+    if (end.stopped.empty() || was_killed || end.stopped.front().since < std::min(too_short, options_.deadline))
+      return nullptr;
+    return &end.stopped.front();
+  }
+
+  [[nodiscard]] LauncherEnd interrupted(const std::string& told, const ProcessesEnd& end) const {
+    if (store_->find(all_trained)) {
+      throw RunError("", told, options_.check ? "while a single device checked the run" : "while results were written");
+    }
+    SessionLogs logs = logs_of_ended(*store_, work_, ranks_);
+    logs.interrupted = told;
+    if (!logs.ranks.empty()) return {.status = ExitStatus::run_failed, .logs = std::move(logs)};
+    std::string lost;  // in the run: a rank that still starts has nothing to leave
+    for (const RankEnd& rank : end.killed) {
+      if (doing_.empty() || !RankWork::is_in_step(doing_[static_cast<std::size_t>(rank.rank)])) continue;
+      lost += fmt::format("{}rank {} was {}", lost.empty() ? "" : ", ", rank.rank, signal_text(rank.signal));
+    }
+    const std::vector<std::string> nowhere(static_cast<std::size_t>(ranks_));
+    throw RunError("", told, with_places("", lost, work_.describe_all(doing_.empty() ? nowhere : doing_), plans_));
+  }
+
+  [[nodiscard]] LauncherEnd failed(const ProcessesEnd& end) const {
+    const RankEnd& first = end.failures.front();
+    if (first.signal != 0) fail(place(first.rank), signal_text(first.signal));
+    std::string reason = store_->stop_reason();
+    // Behind the run, as when its results cannot be written, a rank has reported the reason itself.
+    if (reason.empty() && KeepAlive::is_gone(store_->said(first.rank))) {
+      return {.status = static_cast<ExitStatus>(first.exit_status)};
+    }
+    if (reason.empty() && end.own_pause > RunStore::silence_limit) {
+      reason = fmt::format("the launcher was stopped for {}: its ranks lost it, and ended", to_text(end.own_pause));
+    }
+    if (reason.empty()) reason = fmt::format("rank {} ended with status {}", first.rank, first.exit_status);
+    if (first.exit_status == static_cast<int>(ExitStatus::wrong_input)) throw InputError("", reason);
+    fail("", reason);
+  }
+
+  const std::vector<PreparedPlan>& plans_;
+  const SessionOptions& options_;
+  int ranks_;
+  std::shared_ptr<RunStore> store_;
+  RankWork work_;
+  std::vector<std::string> doing_;  // by rank, when the run's end began
+};
+
 LauncherEnd run_launcher(const std::vector<PreparedPlan>& plans, const SessionOptions& options) {
   const int ranks = ranks_of(plans.front());
   if (options.transport == "nccl") require_nccl_here(ranks, this_host());
   require_files_of_ranks(plans, options, ranks_from(0, ranks), HostsStore::launcher);
   require_fit(plans, options, ranks_from(0, ranks), this_host());
-  const auto store = RunStore::host(0);
-  const RankWork work(plans, options);
-  const SignalWatch signals([&](const std::string& reason) { store->stop(reason); });
-  std::vector<std::string> doing;
-  const auto look = [&] {
-    for (int rank = 0; rank < ranks; ++rank) doing.push_back(KeepAlive::doing_of(store->said(rank)));
-  };
-  const ProcessesEnd end = run_as_processes({.ranks = ranks,
-                                             .store_port = store->port(),
-                                             .program = {},
-                                             .arguments = {},
-                                             .told_to_end = [&] { return signals.times(); },
-                                             .before_ending = look});
-  if (const std::string told = signals.reason(); !told.empty()) {
-    if (store->find(all_trained)) {
-      throw RunError("", told, options.check ? "while a single device checked the run" : "while results were written");
-    }
-    SessionLogs logs = logs_of_ended(*store, work, ranks);
-    logs.interrupted = told;
-    if (!logs.ranks.empty()) return {.status = ExitStatus::run_failed, .logs = std::move(logs)};
-    std::string lost;  // in the run: one that still starts has nothing to leave
-    for (const RankEnd& rank : end.killed) {
-      if (doing.empty() || doing[static_cast<std::size_t>(rank.rank)].empty()) continue;
-      lost += fmt::format("{}rank {} was {}", lost.empty() ? "" : ", ", rank.rank, signal_text(rank.signal));
-    }
-    throw RunError("", told, doing.empty() ? "" : with_places("", lost, work.describe_all(doing), plans));
-  }
-  if (end.failures.empty()) return {.status = static_cast<ExitStatus>(end.answer)};
-  const RankEnd& first = end.failures.front();
-  if (first.signal != 0) {
-    const std::string where =
-        fmt::format("rank {}, {}", first.rank, work.describe(first.rank, doing[static_cast<std::size_t>(first.rank)]));
-    throw RunError(where, signal_text(first.signal), with_places(where, "", work.describe_all(doing), plans));
-  }
-  std::string reason = store->stop_reason();
-  // Behind the run, as where its results cannot be written, a rank has said itself why.
-  if (reason.empty() && KeepAlive::is_gone(store->said(first.rank))) {
-    return {.status = static_cast<ExitStatus>(first.exit_status)};
-  }
-  if (reason.empty()) reason = fmt::format("rank {} ended with status {}", first.rank, first.exit_status);
-  if (first.exit_status == static_cast<int>(ExitStatus::wrong_input)) throw InputError("", reason);
-  throw RunError("", reason, with_places(reason, "", work.describe_all(doing), plans));
+  return Launch(plans, options).run();
 }
 
 bool makes_collectives(const PreparedPlan& prepared) {
@@ -293,7 +428,7 @@ void check_run(const SessionOptions& options, SessionLogs& logs, const SignalWat
 
 SessionResult result_of(const std::vector<PreparedPlan>& prepared, SessionLogs logs, const SessionOptions& options) {
   std::optional<SignalWatch> signals;  // before the results are made: they are not lost
-  if (options.check && logs.interrupted.empty()) signals.emplace(nullptr, true);  // with what came as the ranks ended
+  if (options.check && logs.interrupted.empty()) signals.emplace();
   SessionResult result;
   for (std::size_t i = 0; i < prepared.size(); ++i) {
     result.runs.push_back(finish(prepared[i], logs, i, options));
@@ -342,6 +477,15 @@ std::string clock_lines(const PlanRun& run) {
   return lines;
 }
 
+std::optional<SignalWatch> while_results_are_written() {
+  if (!launched_by_plumb(membership(environment_variable))) return std::nullopt;
+  return std::make_optional<SignalWatch>(SignalActions{.on_signal = [](const std::string&) {
+    remove_unfinished_file();
+    (void)std::signal(SIGTERM, SIG_DFL);
+    (void)std::raise(SIGTERM);
+  }});
+}
+
 SessionResult run_session(std::vector<Plan> plans, const SessionOptions& options) {
   // The device keeps the host's order of launches over all communicators (launches_of_rank); NCCL before 2.26 does not.
   if (options.transport == "nccl") ::setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", /*overwrite=*/0);
@@ -385,6 +529,7 @@ SessionResult run_session(std::vector<Plan> plans, const SessionOptions& options
     }
     if (member->rank != 0) return {};
   }
+  set_state_at_signal("its results were being written");
   SessionResult result = result_of(prepared, std::move(logs), options);
   if (launched) result.check_interrupted.clear();
   return result;

@@ -13,6 +13,7 @@
 #include "common/timeline/timeline.hpp"
 #include "exec/check/check.hpp"
 #include "exec/checkpoint/checkpoint_folder.hpp"
+#include "exec/launch/signal_watch.hpp"
 #include "exec/stage/factory.hpp"
 
 namespace plumb::exec {
@@ -42,6 +43,7 @@ struct SessionOptions {
   bool gathers_weights = false;                    // of the first plan, after the last step
   StageOptions stage = {};
   Seconds deadline{60};               // of an action, at least
+  Seconds start_deadline{60};         // for ranks to join the run and to connect
   std::string fault = {};             // put into the schedule on purpose; empty: none
   bool force_unchecked = false;       // run what the validator refuses
   bool tells_steps = false;           // a line on standard error as they come: of one plan
@@ -86,7 +88,17 @@ struct SessionResult {
   std::string check_interrupted = {};         // why there is all but the check; empty where the launcher says it
 };
 
+// Seconds for a rank to be ready for its first step, once all have joined: it builds its model and reads a checkpoint.
+[[nodiscard]] inline Seconds prepare_deadline(const SessionOptions& options) {
+  constexpr double times_start = 10;  // --help says so
+  return {options.start_deadline.value * times_start};
+}
+
 // Throws InputError for what is refused, before any rank starts, and RunError naming rank and action.
 [[nodiscard]] SessionResult run_session(std::vector<Plan> plans, const SessionOptions& options);
+
+// Returns a watch for the time in which files are written: a rank that plumb-exec has started ends by the signal, and
+// leaves no file half-written. None for other processes, which first_signals serves.
+[[nodiscard]] std::optional<SignalWatch> while_results_are_written();
 
 }  // namespace plumb::exec

@@ -36,7 +36,15 @@ void add_session_arguments(CLI::App& command, SessionArguments& arguments) {
   command.add_option("--emulate-bytes", arguments.emulate_bytes, "With --emulate: bytes of a stage boundary.")
       ->check(whole_number(0, most_bytes));
   command
-      .add_option("--deadline", arguments.deadline_s, "Seconds that an action may take before its rank counts as hung.")
+      .add_option("--deadline", arguments.deadline_s,
+                  "Seconds that an action may take before its rank counts as hung. A rank that is stopped (SIGSTOP) or "
+                  "silent counts as hung after 5 s at most, a silent launcher after 10 s.")
+      ->check(number_above(0))
+      ->capture_default_str();
+  command
+      .add_option("--start-deadline", arguments.start_deadline_s,
+                  "Seconds for all ranks to join and to connect, and ten times that for each to build its model and "
+                  "to read a checkpoint.")
       ->check(number_above(0))
       ->capture_default_str();
 }
@@ -65,6 +73,7 @@ SessionOptions session_options(const SessionArguments& arguments) {
   SessionOptions options = arguments.options;
   options.transport = chosen_transport(arguments.transport, options.device, environment_variable);
   options.deadline = {arguments.deadline_s};
+  options.start_deadline = {arguments.start_deadline_s};
   options.stage.data = arguments.data;
   if (arguments.emulate_bytes) {
     if (!options.emulate) throw InputError("--emulate-bytes", "only with --emulate");

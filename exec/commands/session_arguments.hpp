@@ -17,18 +17,19 @@ namespace plumb::exec {
 
 inline constexpr std::int64_t most_steps_of_run = 1'000'000;  // of --steps, and of --warm-up
 
-// What the command line fills in; `session_options` turns it into options.
+// Values of the command line, which `session_options` turns into options.
 struct SessionArguments {
   SessionOptions options;
   std::optional<std::int64_t> emulate_bytes = {};
-  double deadline_s = 60;
+  double deadline_s = SessionOptions{}.deadline.value;
+  double start_deadline_s = SessionOptions{}.start_deadline.value;
   std::string data;
-  std::string transport;  // empty: `chosen_transport` says which
+  std::string transport;  // `chosen_transport` decides if it is empty
 };
 
 void add_session_arguments(CLI::App& command, SessionArguments& arguments);
-// What `--transport` means here; empty text is the default: where a launcher has started ranks gloo, on GPUs nccl, else
-// local. Throws InputError for threads in each of several processes.
+// Returns the transport that `--transport` names. Empty text is the default: gloo if a launcher has started ranks, nccl
+// if it has on GPUs, else local. Throws InputError for threads in each of several processes.
 [[nodiscard]] std::string chosen_transport(const std::string& wanted, const std::string& device,
                                            const Environment& environment);
 

@@ -25,7 +25,7 @@ Clock::time_point deadline_after(Seconds timeout) {
   return Clock::now() + std::chrono::milliseconds(static_cast<std::int64_t>(timeout.value * 1e3));
 }
 
-// Whether a connection comes about there at once, or within a second.
+// Returns whether a connection is made there within a second.
 bool listens(const addrinfo& at) {
   const int socket = ::socket(at.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (socket < 0) return false;
@@ -75,7 +75,7 @@ void wait_for_listener(const std::string& address, int port, Seconds timeout) {
     if (!known) return;
     if (Clock::now() > deadline) {
       throw RunError(fmt::format("{}:{}", address, port),
-                     fmt::format("rank 0 has not come: nobody listens there since {:g} s", timeout.value),
+                     fmt::format("rank 0 did not join within {:g} s: nobody listens there", timeout.value),
                      "does it run? do MASTER_ADDR and MASTER_PORT name its host and port?");
     }
     std::this_thread::sleep_for(look_for_arrivals_every);
@@ -105,10 +105,9 @@ void require_same_start(const std::string& mine, const Membership& member, const
       throw;
     }
     if (Clock::now() > deadline) {
-      throw RunError("start",
-                     fmt::format("{} of {} {} not come within {:g} s", ranks_text(missing), member.size,
-                                 missing.size() == 1 ? "has" : "have", timeout.value),
-                     "do all of them run? see their output");
+      throw RunError(
+          "start", fmt::format("{} of {} did not join within {:g} s", ranks_text(missing), member.size, timeout.value),
+          "do all of them run? see their output; --start-deadline SECONDS gives them longer");
     }
     std::this_thread::sleep_for(look_for_arrivals_every);
   }

@@ -1,4 +1,4 @@
-// Whether all ranks of a run have come, and were started alike: before they have a transport between them.
+// Meeting of a run's ranks before they have a transport: all join, and all were started with the same options.
 #pragma once
 
 #include <functional>
@@ -11,17 +11,17 @@
 
 namespace plumb::exec {
 
-// Returns when somebody listens there. Throws RunError when nobody does in time: rank 0, which does, has not come. A
-// host that nobody knows is left to who connects to say.
+// Waits until rank 0 listens there. Throws RunError if it does not in time. Returns at once if the host is unknown: the
+// connection that follows reports that.
 void wait_for_listener(const std::string& address, int port, Seconds timeout);
 
-// Leaves `mine`, with what this rank was started, at `rendezvous` and waits for the texts of all ranks, calling `poll`
-// now and then, which throws when others have ended the run. Throws RunError naming all ranks that have not come in
-// time; the same InputError on every rank, naming two, when their texts differ.
+// Puts `mine`, the options of this rank, into `rendezvous` and waits for those of all ranks. Calls `poll` now and then,
+// which throws if others have ended the run. Throws RunError naming all ranks that did not join in time, and the same
+// InputError on every rank, naming two, if their options differ.
 void require_same_start(const std::string& mine, const Membership& member, const Rendezvous& rendezvous,
                         const std::function<void()>& poll, Seconds timeout);
 
-// "rank 3", "ranks 0-3", "ranks 0, 2": of ascending numbers, at least one.
+// Returns "rank 3", "ranks 0-3", "ranks 0, 2" for ascending numbers, at least one.
 [[nodiscard]] std::string ranks_text(const std::vector<int>& ranks);
 
 }  // namespace plumb::exec

@@ -13,7 +13,7 @@
 namespace plumb::exec {
 namespace {
 
-// What goes both ways: rank 0's word, or a time of the rank that answers.
+// Content of a message either way: rank 0's word, or a time of the rank that answers.
 using Word = double;
 constexpr Word you_answer = 1;
 constexpr Word another_answers = 0;

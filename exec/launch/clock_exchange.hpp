@@ -1,4 +1,4 @@
-// Compares the clocks of a run's hosts with that of rank 0's, by messages there and back between the ranks' hosts.
+// Comparison of the hosts' clocks with that of rank 0's host, by messages there and back.
 #pragma once
 
 #include <functional>
@@ -10,40 +10,40 @@
 
 namespace plumb::exec {
 
-// Of a rank.
+// Clock that a rank's times are read from.
 struct RankClock {
-  std::string host;              // its name, for messages
-  std::string id;                // the same for all ranks that read one clock
-  std::function<Seconds()> now;  // what the rank's times are on; seconds
+  std::string host;  // name for messages
+  std::string id;    // the same for all ranks that read one clock
+  std::function<Seconds()> now;
 };
 
-// Every rank makes one and calls `measure` as often as the others. One rank of each clock answers, since its fellows
-// read the same; where all ranks read rank 0's clock nothing is sent.
+// Every rank makes one and calls `measure` as often as the others. One rank of each clock answers for all that read it.
+// Nothing is sent if all ranks read rank 0's clock.
 class ClockExchange {
  public:
-  static constexpr int round_trips = 100;  // of a measurement: the least of so many is a quiet one
+  static constexpr int round_trips = 100;  // of a measurement: the fastest of them is undisturbed
 
-  // Collective, over Channel::control. RunError and Stopped as `transport` throws them; it must outlive this.
+  // Collective, over Channel::control. Throws as `transport`, which must outlive this.
   ClockExchange(Transport& transport, RankClock mine, Clock::time_point deadline);
 
   // Collective, between steps. Throws RunError as clock_offset and add_measurement do, naming rank and host.
   void measure(Clock::time_point deadline);
 
-  // The clock of each rank as far as it has been measured: on rank 0, by rank; on others none.
+  // Returns the clocks by rank as far as they are measured; none on ranks other than 0.
   [[nodiscard]] std::vector<HostClock> by_rank() const;
 
-  // On rank 0: a number for each rank, the same where they read one clock; 0 is rank 0's own. On others none.
+  // Returns a number by rank, equal for ranks that read one clock, 0 for rank 0's own; none on ranks other than 0.
   [[nodiscard]] std::vector<int> clock_of_rank() const;
 
-  // On rank 0: the times of any two ranks compare within so much, as far as drift is linear: the two largest
-  // uncertainties of clocks, since each may be off in its own direction. 0: all ranks read one clock.
+  // Returns, on rank 0, the bound within which times of two ranks compare if drift is linear: the sum of the two
+  // largest uncertainties, since each clock may be off in its own direction. 0 if all ranks read one clock.
   [[nodiscard]] Seconds uncertainty() const;
 
-  // On rank 0: what users are to know of clocks that jumped, a line each, naming rank and host; else nothing.
+  // Returns, on rank 0, a line for each clock that jumped, naming rank and host.
   [[nodiscard]] std::vector<std::string> warnings() const;
 
  private:
-  // One that answers, on rank 0.
+  // Rank that answers for its clock, as rank 0 keeps it.
   struct Answering {
     int rank = 0;
     std::string host = {};
@@ -57,7 +57,7 @@ class ClockExchange {
   RankClock mine_;
   bool answers_ = false;
   std::vector<Answering> answering_;
-  std::vector<int> clock_of_rank_;  // its place in answering_; -1: rank 0's own
+  std::vector<int> clock_of_rank_;  // index into answering_; -1 for rank 0's own
 };
 
 }  // namespace plumb::exec

@@ -2,14 +2,11 @@
 
 #include <fmt/format.h>
 #include <pthread.h>
+#include <unistd.h>
 
-#include <atomic>
-#include <condition_variable>
-#include <csignal>
+#include <cstdlib>
 #include <exception>
-#include <functional>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -17,28 +14,7 @@
 namespace plumb::exec {
 namespace {
 
-using namespace std::chrono_literals;
-
-std::atomic<int> caught_signal = 0;
-std::atomic<bool> was_caught = false;
-std::atomic<int> caught_times = 0;
-static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free,
-              "a signal handler writes them");
-
-// The first: who is told by a terminal and then by a launcher, was interrupted.
-void remember_signal(int signal) {
-  int none = 0;
-  caught_signal.compare_exchange_strong(none, signal);
-  was_caught = true;
-  ++caught_times;
-}
-
-std::string reason_to_end() {
-  const int signal = caught_signal;
-  return signal == 0 ? "" : signal == SIGINT ? "interrupted (SIGINT)" : "told to end (SIGTERM)";
-}
-
-// The error that explains the run: a rank's own before one that only says that another failed.
+// Error that explains the run: a rank's own comes before one that only reports another rank's failure.
 class FirstError {
  public:
   void offer(const std::exception_ptr& error, bool own) {
@@ -94,60 +70,10 @@ void run_on_threads(const std::vector<std::unique_ptr<Transport>>& transports, c
   first.rethrow_if_any();
 }
 
-struct SignalWatch::State {
-  std::function<void(const std::string&)> on_signal;
-  std::mutex mutex;
-  std::condition_variable stop_changed;
-  bool stop = false;
-  struct sigaction old_interrupt = {};
-  struct sigaction old_terminate = {};
-  std::thread thread;
-
-  void watch() {
-    std::unique_lock lock(mutex);
-    while (!stop) {
-      if (const std::string reason = reason_to_end(); !reason.empty()) {
-        lock.unlock();
-        return on_signal(reason);
-      }
-      stop_changed.wait_for(lock, 50ms);
-    }
-  }
-};
-
-SignalWatch::SignalWatch(std::function<void(const std::string& reason)> on_signal, bool keeps_caught)
-    : state_(std::make_unique<State>()) {
-  if (!keeps_caught) {
-    caught_signal = 0;
-    was_caught = false;
-    caught_times = 0;
-  }
-  state_->on_signal = std::move(on_signal);
-  struct sigaction action = {};
-  action.sa_handler = remember_signal;
-  action.sa_flags = SA_RESTART;
-  ::sigaction(SIGINT, &action, &state_->old_interrupt);
-  ::sigaction(SIGTERM, &action, &state_->old_terminate);
-  if (state_->on_signal) state_->thread = std::thread([state = state_.get()] { state->watch(); });
-}
-
-std::string SignalWatch::reason() const { return reason_to_end(); }
-
-int SignalWatch::times() const { return caught_times; }
-
-Stop SignalWatch::stop() const { return {&was_caught, std::nullopt}; }
-
-SignalWatch::~SignalWatch() {
-  if (state_->thread.joinable()) {
-    {
-      const std::scoped_lock lock(state_->mutex);
-      state_->stop = true;
-    }
-    state_->stop_changed.notify_one();
-    state_->thread.join();
-  }
-  ::sigaction(SIGINT, &state_->old_interrupt, nullptr);
-  ::sigaction(SIGTERM, &state_->old_terminate, nullptr);
+void leave_at_once(const Error& error) {
+  const std::string message = fmt::format("plumb-exec: {}\n", error.what());
+  (void)!::write(STDERR_FILENO, message.data(), message.size());
+  std::_Exit(static_cast<int>(error.status()));
 }
 
 }  // namespace plumb::exec

@@ -24,7 +24,7 @@ int number(const Environment& environment, const std::string& name, int least, i
   return value;
 }
 
-// The names of a launcher's variables.
+// Names of a launcher's variables.
 struct Variables {
   std::string rank;
   std::string size;
@@ -37,13 +37,13 @@ Membership of(const Environment& environment, const std::string& launcher, const
   made.launcher = launcher;
   made.size = number(environment, names.size, 1, most_ranks);
   made.rank = number(environment, names.rank, 0, made.size - 1);
-  // Where ranks were started by hand, on one host, it may be left out.
+  // Ranks that were started by hand on one host may leave it out.
   made.local_rank = environment(names.local_rank) ? number(environment, names.local_rank, 0, made.size - 1) : made.rank;
   made.hosts_store = made.rank == 0;
   return made;
 }
 
-// The same on all ranks of a job, and seldom the same for two: FNV-1a over the job's name, in the range of free ports.
+// Returns a port in the range of free ones, equal on all ranks of a job: FNV-1a over the job's name.
 int port_of_job(const std::string& job) {
   std::uint32_t hash = 2166136261U;
   for (const char c : job) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U;
@@ -127,8 +127,8 @@ std::optional<Membership> membership(const Environment& environment) {
                environment("PMIX_NAMESPACE").value_or(environment("OMPI_MCA_ess_base_jobid").value_or("")));
     return made;
   }
-  // An interactive shell of Slurm has these, too, with one task, and a batch script without being a step: there nobody
-  // has started ranks yet (sbatch and srun, "Output environment variables").
+  // An interactive shell of Slurm has these with one task, a batch script has them without a step. Neither is a rank
+  // yet (sbatch and srun, "Output environment variables").
   if (environment("SLURM_PROCID") && environment("SLURM_STEP_ID") && environment("SLURM_NTASKS").value_or("1") != "1") {
     Membership made = of(environment, "Slurm", {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"});
     find_store(environment, made, first_host(environment("SLURM_JOB_NODELIST").value_or("127.0.0.1")),

@@ -14,10 +14,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
+#include <map>
 #include <thread>
 
 #include "common/base/error.hpp"
 #include "common/base/files.hpp"
+#include "exec/device/clock.hpp"
+#include "exec/host/pauses.hpp"
 
 extern char** environ;
 
@@ -63,6 +67,7 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   return made;
 }
 
+// Processes of the ranks, as far as their launcher sees them.
 class Processes {
  public:
   explicit Processes(const ProcessOptions& options) : pids_(static_cast<std::size_t>(options.ranks), 0) {
@@ -83,19 +88,40 @@ class Processes {
   Processes& operator=(const Processes&) = delete;
   ~Processes() { kill_and_reap(); }
 
-  // Those that have ended since the last call.
-  [[nodiscard]] std::vector<RankEnd> poll() {
+  // Returns those that have ended since the last call, and takes note of who is stopped. `now` is without pauses.
+  [[nodiscard]] std::vector<RankEnd> poll(Clock::time_point now) {
     std::vector<RankEnd> ends;
     for (std::size_t rank = 0; rank < pids_.size(); ++rank) {
       int status = 0;
-      if (pids_[rank] == 0 || ::waitpid(pids_[rank], &status, WNOHANG) != pids_[rank]) continue;
-      pids_[rank] = 0;
-      RankEnd end{.rank = static_cast<int>(rank)};
-      if (WIFSIGNALED(status)) end.signal = WTERMSIG(status);
-      if (WIFEXITED(status)) end.exit_status = WEXITSTATUS(status);
-      ends.push_back(end);
+      while (pids_[rank] != 0 && ::waitpid(pids_[rank], &status, WNOHANG | WUNTRACED | WCONTINUED) == pids_[rank]) {
+        stops_.erase(rank);
+        if (WIFSTOPPED(status)) stops_[rank] = {.signal = WSTOPSIG(status), .since = now};
+        if (WIFSTOPPED(status) || WIFCONTINUED(status)) continue;
+        pids_[rank] = 0;
+        RankEnd end{.rank = static_cast<int>(rank)};
+        if (WIFSIGNALED(status)) end.signal = WTERMSIG(status);
+        if (WIFEXITED(status)) end.exit_status = WEXITSTATUS(status);
+        ends.push_back(end);
+      }
     }
     return ends;
+  }
+
+  // Returns those that are stopped, the longest first.
+  [[nodiscard]] std::vector<RankStop> stopped(Clock::time_point now) const {
+    std::vector<RankStop> found;
+    for (const auto& [rank, stop] : stops_) {
+      found.push_back(
+          {.rank = static_cast<int>(rank), .signal = stop.signal, .since = seconds_of(now) - seconds_of(stop.since)});
+    }
+    std::ranges::stable_sort(found, std::ranges::greater(), [](const RankStop& stop) { return stop.since.value; });
+    return found;
+  }
+
+  // SIGTERM waits until a stopped process goes on; SIGKILL does not.
+  void tell_to_end() const {
+    send(SIGTERM);
+    for (const auto& [rank, stop] : stops_) ::kill(pids_[rank], SIGKILL);
   }
 
   void send(int signal) const {
@@ -117,7 +143,13 @@ class Processes {
     }
   }
 
-  std::vector<pid_t> pids_;
+  struct Stop {
+    int signal = 0;
+    Clock::time_point since;
+  };
+
+  std::vector<pid_t> pids_;            // 0 if the rank has ended
+  std::map<std::size_t, Stop> stops_;  // by rank
 };
 
 bool failed(const RankEnd& end) { return end.signal != 0 || end.exit_status > 1; }
@@ -127,28 +159,37 @@ bool failed(const RankEnd& end) { return end.signal != 0 || end.exit_status > 1;
 ProcessesEnd run_as_processes(const ProcessOptions& options) {
   Processes processes(options);
   ProcessesEnd result;
+  PauseCount pauses;
   bool told = false;
-  auto kill_at = std::chrono::steady_clock::time_point::max();
+  Clock::time_point kill_at = Clock::time_point::max();
   while (processes.any()) {
-    std::vector<RankEnd> ends = processes.poll();
-    std::stable_sort(ends.begin(), ends.end(), [](const RankEnd& a, const RankEnd& b) { return a.signal > b.signal; });
+    const Clock::time_point seen = Clock::now();
+    pauses.look(seen);
+    const Clock::time_point now = pauses.unpaused(seen);
+    result.own_pause = seconds_of(seen) - seconds_of(now);
+    std::vector<RankEnd> ends = processes.poll(now);
+    std::ranges::stable_sort(ends, std::ranges::greater(), &RankEnd::signal);
     const int times_told = options.told_to_end ? options.told_to_end() : 0;
     const bool tell = !told && times_told > 0;
     for (const RankEnd& end : ends) {
       if (end.rank == 0 && end.exit_status == 1) result.answer = 1;
       if (end.signal != 0) result.killed.push_back(end);
-      // What ends after SIGTERM ends because of it.
+      // A rank that ends after SIGTERM ends because of it.
       if (failed(end) && !told && !tell) result.failures.push_back(end);
     }
-    if (tell || (!told && !result.failures.empty())) {
+    if (!told) {
+      result.stopped = processes.stopped(now);
+      if (options.give_up) result.gave_up = options.give_up();
+    }
+    const bool hangs = !result.stopped.empty() && result.stopped.front().since >= options.stopped_limit;
+    if (!told && (tell || hangs || !result.failures.empty() || !result.gave_up.empty())) {
       told = true;
       if (options.before_ending) options.before_ending();
-      processes.send(SIGTERM);
-      const Seconds grace = tell ? options.grace_when_told : options.grace;
-      kill_at = std::chrono::steady_clock::now() +
-                std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::duration<double>(grace.value));
+      processes.tell_to_end();
+      const Seconds grace = tell && options.grace_when_told ? options.grace_when_told() : options.grace;
+      kill_at = after(now, grace);
     }
-    if (times_told > 1 || std::chrono::steady_clock::now() > kill_at) processes.send(SIGKILL);
+    if (times_told > 1 || now > kill_at) processes.send(SIGKILL);
     if (ends.empty()) std::this_thread::sleep_for(look_every);
   }
   return result;
@@ -158,7 +199,7 @@ void end_with_launcher() {
   const char* launcher = std::getenv("PLUMB_LAUNCHER");
   if (launcher == nullptr) return;
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  // It may have died before the call.
+  // The launcher may have died before the call.
   const std::string parent = std::to_string(::getppid());
   if (parent == launcher) return;
   const InputError error(

@@ -12,7 +12,7 @@
 namespace plumb::exec {
 namespace {
 
-using Queues = std::set<std::pair<int, Channel>>;  // of a rank of the layout
+using Queues = std::set<std::pair<int, Channel>>;  // by peer
 
 void add_all(Queues& queues, const std::vector<int>& ranks, int self, Channel channel) {
   for (const int rank : ranks) {
@@ -32,12 +32,12 @@ Queues queues_of(const Plan& plan, const Schedule& lowered, int rank, bool saves
   for (const Channel channel : {Channel::collective, Channel::sums, Channel::gathers}) {
     add_all(queues, group(plan.layout, rank, MeshAxis::data), rank, channel);
   }
-  // Sums of tied weights and of stages that several ranks hold.
+  // Reductions of tied weights and of stages that several ranks hold.
   add_all(queues, lane.ranks, rank, Channel::collective);
-  if (lowered.vocabulary_barriers > 0) {  // what its parts exchange
+  if (lowered.vocabulary_barriers > 0) {  // exchanges of its shards
     for (const Channel channel : {Channel::sums, Channel::gathers}) add_all(queues, lane.ranks, rank, channel);
   }
-  if (saves || plan.training.gradient_clipping > 0) {  // which all ranks meet for
+  if (saves || plan.training.gradient_clipping > 0) {  // collectives of all ranks
     std::vector<int> all(static_cast<std::size_t>(ranks(plan.layout)));
     std::iota(all.begin(), all.end(), 0);
     add_all(queues, all, rank, Channel::collective);

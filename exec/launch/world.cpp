@@ -38,7 +38,7 @@ std::optional<Refusal> first_refusal(const std::vector<WorldMember>& members) {
     first = refusal;
     ranks.push_back(static_cast<int>(rank));
   }
-  // Where it is the same on all ranks it needs no name.
+  // A reason that all ranks share needs no rank.
   if (first && ranks.size() < members.size()) {
     first->problem = fmt::format("{} (on {}): {}", ranks_text(ranks), host, first->problem);
   }
@@ -103,7 +103,7 @@ WorldMember parse_world_member(std::string_view text) {
     if (value.contains("refusal")) member.refusal = refusal_from(value.at("refusal"));
     return member;
   } catch (const json::exception&) {
-    throw RunError("start", "a rank tells something else than what it found on its host",
+    throw RunError("start", "a rank sent something else than its findings on its host",
                    "do all ranks run the same plumb-exec, with the same --transport?");
   }
 }
@@ -140,11 +140,11 @@ void require_world(const WorldMember& mine, Transport& control, const Rendezvous
     }
     while (!(found = rendezvous.find(verdict_key))) {
       control.poll();
-      if (has_passed(deadline)) throw RunError("start", "rank 0 does not say whether the run can start");
+      if (has_passed(deadline)) throw RunError("start", "rank 0 did not decide in time whether the run can start");
       std::this_thread::sleep_for(look_for_ranks_every);
     }
   } catch (const RunError&) {
-    // Rank 0 says what it has found before it ends, and may have ended while this one still waited for others.
+    // Rank 0 may have put its verdict and ended while this rank still waited for others.
     found = rendezvous.find(verdict_key);
     if (!found) throw;
   }

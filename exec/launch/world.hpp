@@ -1,4 +1,4 @@
-// What each rank finds on its host, told to all before work starts: whether the run can go on with that.
+// Findings of all ranks on their hosts, exchanged before work starts, and the problems that follow from them.
 #pragma once
 
 #include <optional>
@@ -13,7 +13,7 @@
 
 namespace plumb::exec {
 
-// Why a run cannot start, as an InputError says it.
+// Parts of an InputError for which a run cannot start.
 struct Refusal {
   std::string where;
   std::string problem;
@@ -25,30 +25,30 @@ struct Refusal {
 
 struct WorldMember {
   std::string host = {};                // host_name
-  std::string host_id = {};             // likewise
+  std::string host_id = {};             // of HostIdentity
   std::string device = {};              // "cuda:1"
-  std::string device_bus = {};          // the same for ranks of a host that have one device; empty: unknown
-  std::string library = {};             // "NCCL 2.30.4"; empty: none
-  bool shares_devices = false;          // this library bears several ranks on a device, and is told to
+  std::string device_bus = {};          // equal for ranks of a host that have one device; empty if unknown
+  std::string library = {};             // "NCCL 2.30.4"; empty if there is none
+  bool shares_devices = false;          // the library takes several ranks on a device, and is told to
   std::optional<Refusal> refusal = {};  // this rank cannot take part
   bool operator==(const WorldMember&) const = default;
 };
 
 [[nodiscard]] std::string to_text(const WorldMember& member);
-// Throws RunError for anything else than `to_text` writes.
+// Throws RunError for any text that `to_text` does not write.
 [[nodiscard]] WorldMember parse_world_member(std::string_view text);
 
-// Which of the `visible` devices a rank takes: the one with its number among the ranks of its host; the only one where
-// the launcher shows each rank its own; with `shares`, more ranks than devices go round. Throws InputError when there
-// are too few. 0 where there are none: asking for that one says why.
+// Returns the number of the device that a rank takes among `visible` ones: its number among the ranks of its host, or
+// the only one if the launcher shows each rank its own. With `shares`, ranks beyond the last device begin at the first.
+// Throws InputError if there are too few. 0 if there are none: making that device reports the cause.
 [[nodiscard]] int device_of_rank(const Membership& member, int visible, bool shares);
 
-// By rank. The first of: ranks that cannot take part (those with one reason together), libraries of different versions,
-// several ranks on one device. None: the run can start.
+// Returns the first problem of `members`, which are by rank: ranks that cannot take part (those with one reason
+// together), libraries of different versions, several ranks on one device. None if the run can start.
 [[nodiscard]] std::optional<Refusal> world_problem(const std::vector<WorldMember>& members);
 
-// Every rank tells rank 0, which tells all at `rendezvous`: throws the same InputError on every rank if there is a
-// problem, so that all of them say it and end. RunError and Stopped as `control` throws them.
+// Sends every rank's findings to rank 0, which puts its verdict into `rendezvous`. Throws the same InputError on every
+// rank if there is a problem; else as `control`.
 void require_world(const WorldMember& mine, Transport& control, const Rendezvous& rendezvous,
                    Clock::time_point deadline);
 

@@ -16,8 +16,9 @@ namespace plumb::exec {
 // The most that an action is predicted to take in which a rank waits for no other; nothing of those in which it may.
 [[nodiscard]] std::optional<Seconds> own_time(const Plan& plan, const Action& action);
 
-// What a user can do about a deadline that has passed, behind what was waited for.
+// Advice about a deadline that has passed, behind what was waited for; and about one before the first step.
 inline constexpr const char* longer_deadline = "--deadline SECONDS gives ranks longer";
+inline constexpr const char* longer_start_deadline = "--start-deadline SECONDS gives ranks longer";
 
 // The deadline of what needs a peer, from when a rank begins to wait.
 [[nodiscard]] inline Seconds patience(const Plan& plan, const RunOptions& options) {

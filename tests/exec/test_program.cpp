@@ -129,14 +129,13 @@ TEST_CASE("a rank that is killed is named with what it did, and all others end")
   CHECK(ended.status == 3);
   CHECK_THAT(ended.err, ContainsSubstring("rank 1, ") && ContainsSubstring("step ") &&
                             ContainsSubstring("killed by signal 9") && ContainsSubstring("where each rank stood"));
-  CHECK_THAT(ended.err, ContainsSubstring("rank 2: ") && !ContainsSubstring("before the run"));
+  CHECK_THAT(ended.err, ContainsSubstring("rank 2: ") && !ContainsSubstring("before it joined"));
   CHECK(::kill(other, 0) != 0);
   CHECK_FALSE(std::filesystem::exists(folder / "measured.json"));
 }
 
-// By its peer, which counts its own looks at what it said last, five a second where it can: not time, and long before
-// the message's deadline.
-TEST_CASE("a rank that is stopped is named when its peer has looked at it for five seconds") {
+// The launcher notices it, long before the deadline of a message.
+TEST_CASE("a rank that is stopped is named after five seconds, with what it was doing") {
   const int stopped = 1;
   const TemporaryFolder folder;
   Running running(folder, {"run", write_slow_plan(folder, 2, 16), "--emulate", "--transport", "gloo", "--steps",
@@ -149,7 +148,45 @@ TEST_CASE("a rank that is stopped is named when its peer has looked at it for fi
   // It may stop within an action or between two steps.
   const std::string rank = "rank " + std::to_string(stopped);
   CHECK_THAT(ended.err, ContainsSubstring(rank + ", ") && ContainsSubstring("step ") &&
-                            ContainsSubstring("gives no sign of life since 5.0 s"));
+                            ContainsSubstring("stopped by signal 19 (SIGSTOP), and has not gone on for 5."));
+}
+
+TEST_CASE("a rank that is stopped as soon as it is there is named within its deadline") {
+  const TemporaryFolder folder;
+  Running running(folder, {"run", write_slow_plan(folder, 2, 16), "--emulate", "--transport", "gloo", "--steps",
+                           "100000", "--deadline", "2", "-o", folder / "measured.json"});
+  wait_until([&] { return running.rank_process(1) != 0; });
+  ::kill(running.rank_process(1), SIGSTOP);
+  const Ended ended = running.wait();
+  INFO(ended.err);
+  CHECK(ended.status == 3);
+  CHECK_THAT(ended.err, ContainsSubstring("rank 1, before it joined the run: stopped by signal 19 (SIGSTOP)") &&
+                            ContainsSubstring("where each rank stood"));
+  CHECK_FALSE(std::filesystem::exists(folder / "measured.json"));
+}
+
+// The constructors of LibTorch, which run before main, take ten times as long as what comes before them.
+TEST_CASE("a signal that comes before main ends the program with words and status 3") {
+  const int signal = GENERATE(SIGINT, SIGTERM);
+  const TemporaryFolder folder;
+  Running running(folder, {"run", write_slow_plan(folder, 2, 16), "--emulate", "--transport", "gloo", "--steps",
+                           "100000", "-o", folder / "measured.json"});
+  const auto catches = [&] {
+    std::istringstream lines(content("/proc/" + std::to_string(running.pid()) + "/status"));
+    for (std::string line; std::getline(lines, line);) {
+      if (line.starts_with("SigCgt:")) return ((std::stoull(line.substr(7), nullptr, 16) >> (SIGTERM - 1)) & 1U) != 0;
+    }
+    return false;
+  };
+  wait_until(catches);
+  ::kill(running.pid(), signal);
+  const Ended ended = running.wait();
+  INFO(ended.err);
+  CHECK(ended.status == 3);
+  CHECK_THAT(ended.err,
+             ContainsSubstring(signal == SIGINT ? "plumb-exec: interrupted (SIGINT)" : "told to end (SIGTERM)") &&
+                 ContainsSubstring("no rank had started"));
+  CHECK_FALSE(std::filesystem::exists(folder / "measured.json"));
 }
 
 TEST_CASE("Ctrl-C stops cleanly, with status 3, and the whole steps until then are printed and written") {
@@ -230,7 +267,7 @@ TEST_CASE("Ctrl-C while ranks still start is a Ctrl-C, not a rank that was kille
   CHECK_FALSE(std::filesystem::exists(folder / "measured.json"));
 }
 
-TEST_CASE("a rank that is killed before the run is named so") {
+TEST_CASE("a rank that is killed before it joins the run is named so") {
   const TemporaryFolder folder;
   Running running(folder, {"run", write_slow_plan(folder, 2, 16), "--emulate", "--transport", "gloo", "--steps",
                            "100000", "-o", folder / "measured.json"});
@@ -239,7 +276,7 @@ TEST_CASE("a rank that is killed before the run is named so") {
   const Ended ended = running.wait();
   INFO(ended.err);
   CHECK(ended.status == 3);
-  CHECK_THAT(ended.err, ContainsSubstring("rank 1, before the run: killed by signal 9"));
+  CHECK_THAT(ended.err, ContainsSubstring("rank 1, before it joined the run: killed by signal 9"));
 }
 
 TEST_CASE("ranks that others have started find each other, and a port in use is named") {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <future>
 #include <map>
 #include <optional>
 #include <thread>
@@ -76,10 +77,9 @@ std::unique_ptr<HostLinks> make_links(const GlooOptions& options, RunStore& stor
 
 class GlooTransport : public Transport {
  public:
-  GlooTransport(const GlooOptions& options, std::shared_ptr<RunStore> store, c10::intrusive_ptr<Group> group,
-                std::unique_ptr<HostLinks> links)
+  // Gives signs of life from now on; usable once it is `connected`.
+  GlooTransport(const GlooOptions& options, std::shared_ptr<RunStore> store, std::unique_ptr<HostLinks> links)
       : options_(options) {
-    fabric_.group = std::move(group);
     fabric_.ending.rank = options.rank;
     fabric_.has_left = [store](int peer) { return says_gone(*store, peer); };
     fabric_.links = std::move(links);
@@ -106,6 +106,8 @@ class GlooTransport : public Transport {
     incoming_parcels_.clear();
     keep_alive_.reset();
   }
+
+  void connected(c10::intrusive_ptr<Group> group) { fabric_.group = std::move(group); }
 
   int rank() const override { return options_.rank; }
   int size() const override { return options_.size; }
@@ -302,20 +304,17 @@ std::shared_ptr<::gloo::transport::Device> device_for(const std::string& address
   return own.empty() ? Group::createDefaultDevice() : Group::createDeviceForHostname(own);
 }
 
-}  // namespace
-
-std::unique_ptr<Transport> make_gloo_transport(const GlooOptions& options, std::shared_ptr<RunStore> store) {
+// Connects to all other ranks. Throws RunError.
+c10::intrusive_ptr<Group> connect_group(const GlooOptions& options) {
   auto of_group = connect_store(options.address, options.port, options.start_timeout);
   const auto start = std::chrono::milliseconds(static_cast<std::int64_t>(options.start_timeout.value * 1e3));
   try {
     auto group_store =
         c10::make_intrusive<c10d::PrefixStore>(fmt::format("plumb/{}/gloo", options.attempt), std::move(of_group));
-    std::unique_ptr<HostLinks> links = make_links(options, *store);
     const WithoutBrokenPipes of_its_threads;
     auto group_options = Group::Options::create(start);
     group_options->devices.push_back(device_for(options.address));
-    auto group = c10::make_intrusive<Group>(group_store, options.rank, options.size, group_options);
-    return std::make_unique<GlooTransport>(options, std::move(store), std::move(group), std::move(links));
+    return c10::make_intrusive<Group>(group_store, options.rank, options.size, group_options);
   } catch (const std::exception& error) {
     throw RunError(fmt::format("rank {}", options.rank),
                    fmt::format("could not connect to the other {} ranks: {}", options.size - 1, gloo_cause(error)),
@@ -323,6 +322,33 @@ std::unique_ptr<Transport> make_gloo_transport(const GlooOptions& options, std::
                        ? ""
                        : "do all of them run? GLOO_SOCKET_IFNAME names the network interface on which they can");
   }
+}
+
+}  // namespace
+
+// Nothing ends Gloo's call: it is made on a thread that is left behind if the run ends before.
+std::unique_ptr<Transport> make_gloo_transport(const GlooOptions& options, std::shared_ptr<RunStore> store) {
+  constexpr auto look_every = 10ms;
+  std::unique_ptr<HostLinks> links = make_links(options, *store);
+  auto transport = std::make_unique<GlooTransport>(options, std::move(store), std::move(links));
+  const GlooOptions where{.rank = options.rank,
+                          .size = options.size,
+                          .address = options.address,
+                          .port = options.port,
+                          .attempt = options.attempt,
+                          .start_timeout = options.start_timeout};
+  std::packaged_task<c10::intrusive_ptr<Group>()> connect([where] { return connect_group(where); });
+  auto group = connect.get_future();
+  std::thread worker(std::move(connect));
+  try {
+    while (group.wait_for(look_every) != std::future_status::ready) transport->poll();
+  } catch (...) {
+    worker.detach();
+    throw;
+  }
+  worker.join();
+  transport->connected(group.get());
+  return transport;
 }
 
 }  // namespace plumb::exec

@@ -15,6 +15,10 @@ constexpr auto sign_of_life_every = 200ms;
 
 }  // namespace
 
+std::string KeepAlive::sign_of_life(std::uint64_t count, const std::string& doing) {
+  return fmt::format("{} {}", count, doing);
+}
+
 KeepAlive::KeepAlive(KeepAliveOptions options, Ending& ending, std::shared_ptr<RunStore> store)
     : options_(std::move(options)), ending_(ending), store_(std::move(store)), thread_([this] { run(); }) {}
 
@@ -55,7 +59,7 @@ void KeepAlive::run() {
 
 void KeepAlive::tick() {
   announce();
-  store_->say(options_.rank, fmt::format("{} {}", ++ticks_, options_.doing ? options_.doing() : ""));
+  store_->say(options_.rank, sign_of_life(++ticks_, options_.doing ? options_.doing() : ""));
   const std::string reason = store_->stop_reason();
   if (!reason.empty()) ending_.stop(reason, false);
   if (options_.size > 1) watch((options_.rank + 1) % options_.size);

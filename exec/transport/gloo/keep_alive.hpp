@@ -28,7 +28,8 @@ struct KeepAliveOptions {
 // On a thread of its own, from construction to destruction.
 class KeepAlive {
  public:
-  // What a rank says is "COUNT DOING", and at last "gone DOING".
+  // A rank's signs of life are "COUNT DOING", the last is "gone DOING".
+  [[nodiscard]] static std::string sign_of_life(std::uint64_t count, const std::string& doing);
   static constexpr std::string_view gone = "gone";
   [[nodiscard]] static bool is_gone(std::string_view said) { return said.starts_with(gone); }
   [[nodiscard]] static std::string doing_of(const std::string& said) {

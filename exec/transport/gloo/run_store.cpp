@@ -27,9 +27,9 @@ using namespace std::chrono_literals;
 
 const std::string stop_name = "stop";
 
-// How long a call may take: slices are counted, not time, since nobody is to blame when the whole machine pauses.
+// Slices of a call are counted, not time: nobody is to blame when the whole machine pauses.
 constexpr auto slice_of_silence = 200ms;
-constexpr int most_slices = 50;
+constexpr int most_slices = static_cast<int>(RunStore::silence_limit.value / 0.2);
 
 std::string alive_name(int rank) { return fmt::format("alive/{}", rank); }
 
@@ -147,9 +147,9 @@ struct RunStore::Connection {
   }
 
   [[nodiscard]] RunError silent() const {
-    const std::chrono::duration<double> silence = slice_of_silence * most_slices;
     return {where,
-            fmt::format("the process that hosts the run's store gives no sign of life since {:.0f} s", silence.count()),
+            fmt::format("the process that hosts the run's store gives no sign of life since {:.0f} s",
+                        RunStore::silence_limit.value),
             hint};
   }
 

@@ -17,6 +17,9 @@ class RunStore {
  public:
   enum class Reach { this_host, all_hosts };
 
+  // Without an answer for so long the process that hosts the store counts as lost.
+  static constexpr Seconds silence_limit{10};
+
   // Port 0: any free one. Throws RunError when the port is taken.
   [[nodiscard]] static std::shared_ptr<RunStore> host(int port, Reach reach = Reach::this_host);
   // What an attempt before this one has left there is not seen. Throws RunError where there is no such store within

@@ -15,13 +15,12 @@
 namespace plumb::exec {
 namespace {
 
-// That LibTorch has to say itself that nobody listens.
-constexpr auto past_timeout = std::chrono::seconds(5);
+constexpr auto past_timeout = std::chrono::seconds(5);  // for LibTorch to report itself that nobody listens
 
 }  // namespace
 
 c10d::TCPStoreOptions store_options(int port, bool server) {
-  // Reads TORCH_CPP_LOG_LEVEL, which nobody else does: LibTorch prints pages of stack for what we get as exceptions.
+  // Reads TORCH_CPP_LOG_LEVEL, which nothing else does: LibTorch prints pages of stack for errors that reach us anyway.
   static std::once_flag reads_level;
   std::call_once(reads_level, [] { c10::initLogging(); });
   c10d::TCPStoreOptions made;
@@ -44,7 +43,9 @@ c10::intrusive_ptr<c10d::TCPStore> connect_store(const std::string& address, int
   std::thread worker(std::move(connect));
   if (connected.wait_for(options.timeout + past_timeout) != std::future_status::ready) {
     worker.detach();
-    throw RunError(where, "something listens there that is not a run's store", "set MASTER_PORT to a free port");
+    throw RunError(where, "something listens there that does not answer as a run's store",
+                   "another program has that port: set MASTER_PORT to a free one; or the process that hosts the store "
+                   "is stopped");
   }
   worker.join();
   try {

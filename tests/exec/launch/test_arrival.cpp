@@ -19,12 +19,12 @@ Membership of_four(int rank) { return {.rank = rank, .size = 4}; }
 
 }  // namespace
 
-TEST_CASE("ranks that have not come in time are all named") {
+TEST_CASE("ranks that do not join in time are all named") {
   Board board;
   int polled = 0;
   board.rendezvous().put("here/2", "--device cpu");
   CHECK_THROWS_WITH(require_same_start("--device cpu", of_four(0), board.rendezvous(), [&] { ++polled; }, {0.1}),
-                    ContainsSubstring("start: ranks 1, 3 of 4 have not come within 0.1 s"));
+                    ContainsSubstring("start: ranks 1, 3 of 4 did not join within 0.1 s"));
   CHECK(polled > 0);
   board.rendezvous().put("here/1", "--device cpu");
   CHECK_THROWS_AS(require_same_start("--device cpu", of_four(0), board.rendezvous(), [] {}, {0.1}), RunError);
@@ -78,7 +78,7 @@ TEST_CASE("rank 0 has come when somebody listens at its port") {
   REQUIRE(::getsockname(socket, generic, &size) == 0);
   const int port = ntohs(address.sin_port);
   CHECK_THROWS_WITH(wait_for_listener("127.0.0.1", port, {0.1}),
-                    ContainsSubstring("127.0.0.1:" + std::to_string(port) + ": rank 0 has not come"));
+                    ContainsSubstring("127.0.0.1:" + std::to_string(port) + ": rank 0 did not join within 0.1 s"));
   REQUIRE(::listen(socket, 8) == 0);
   CHECK_NOTHROW(wait_for_listener("127.0.0.1", port, {20}));
   ::close(socket);

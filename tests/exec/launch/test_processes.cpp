@@ -63,13 +63,13 @@ TEST_CASE("told to end twice, ranks that ignore SIGTERM are killed at once, not 
   const auto told = [&] {
     return static_cast<int>((std::chrono::steady_clock::now() - start) / std::chrono::milliseconds(200));
   };
-  const ProcessesEnd end =
-      run_as_processes({.ranks = 2,
-                        .store_port = 4711,
-                        .program = "/bin/sh",
-                        .arguments = {"sh", "-c", "trap '' TERM; while :; do sleep 0.05; done"},
-                        .grace_when_told = {3600},  // the test ends before: ctest's limit would not
-                        .told_to_end = told});
+  const ProcessesEnd end = run_as_processes(
+      {.ranks = 2,
+       .store_port = 4711,
+       .program = "/bin/sh",
+       .arguments = {"sh", "-c", "trap '' TERM; while :; do sleep 0.05; done"},
+       .grace_when_told = [] { return Seconds{3600}; },  // the test ends before: ctest's limit would not
+       .told_to_end = told});
   CHECK(end.failures.empty());
 }
 
@@ -79,6 +79,45 @@ TEST_CASE("ranks that ignore SIGTERM, or are stopped, are killed after the grace
   const ProcessesEnd end = run_shells(script, 3);
   REQUIRE(end.failures.size() == 1);
   CHECK(end.failures.front() == RankEnd{.rank = 0, .exit_status = 3, .signal = 0});
+}
+
+// Its launcher sees it at once: nothing that the rank itself has to set up before takes part.
+TEST_CASE("a rank that is stopped for longer than the limit ends the run, and is the one that is named") {
+  const auto start = std::chrono::steady_clock::now();
+  const ProcessesEnd end =
+      run_as_processes({.ranks = 3,
+                        .store_port = 4711,
+                        .program = "/bin/sh",
+                        .arguments = {"sh", "-c", "[ $RANK = 1 ] && kill -STOP $$; exec sleep 3600"},
+                        .stopped_limit = {0.5},
+                        .grace = {3600}});
+  CHECK(std::chrono::steady_clock::now() - start >= std::chrono::milliseconds(500));
+  CHECK(end.failures.empty());
+  REQUIRE(end.stopped.size() == 1);
+  CHECK(end.stopped.front().rank == 1);
+  CHECK(end.stopped.front().signal == SIGSTOP);
+  CHECK(end.stopped.front().since >= Seconds{0.5});
+}
+
+TEST_CASE("a rank that goes on within the limit is no failure") {
+  const ProcessesEnd end = run_as_processes(
+      {.ranks = 2,
+       .store_port = 4711,
+       .program = "/bin/sh",
+       .arguments = {"sh", "-c", "[ $RANK = 1 ] || exit 0; (sleep 0.3; kill -CONT $$) & kill -STOP $$"},
+       .stopped_limit = {3600}});
+  CHECK(end.failures.empty());
+  CHECK(end.killed.empty());
+}
+
+TEST_CASE("a reason to give up ends all ranks as failed") {
+  const ProcessesEnd end = run_as_processes({.ranks = 2,
+                                             .store_port = 4711,
+                                             .program = "/bin/sh",
+                                             .arguments = {"sh", "-c", "exec sleep 3600"},
+                                             .give_up = [] { return std::string("rank 1 of 2 did not join"); }});
+  CHECK(end.gave_up == "rank 1 of 2 did not join");
+  CHECK(end.failures.empty());
 }
 
 TEST_CASE("a program that cannot be started is said") {

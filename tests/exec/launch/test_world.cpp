@@ -145,5 +145,5 @@ TEST_CASE("a rank that waits for rank 0's word ends when the run is stopped, or 
                     ContainsSubstring("has had enough"));
   CHECK_THROWS_WITH(run_on_threads(make_local_transports(2),
                                    [&](Transport& control) { require_world({}, control, silent, in_seconds(0.2)); }),
-                    ContainsSubstring("rank 0 does not say whether the run can start"));
+                    ContainsSubstring("rank 0 did not decide in time"));
 }

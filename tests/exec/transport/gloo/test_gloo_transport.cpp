@@ -9,6 +9,7 @@
 
 #include "common/base/error.hpp"
 #include "exec/transport/gloo/gloo.hpp"
+#include "exec/transport/gloo/keep_alive.hpp"
 #include "tests/catch.hpp"
 #include "tests/exec/transport/transports.hpp"
 
@@ -62,6 +63,22 @@ TEST_CASE("a peer that has gone is named by whoever waits for it") {
   transports[0].reset();
   CHECK_THROWS_WITH(transports[1]->receive(0, Channel::forward, in_seconds(600)),
                     ContainsSubstring("rank 1: lost rank 0 while receiving from it on the forward channel"));
+}
+
+TEST_CASE("a rank that joins and goes silent before it is connected is named with what it was doing") {
+  const auto store = RunStore::host(0);
+  store->say(1, KeepAlive::sign_of_life(0, "connecting to the other ranks"));
+  const GlooOptions options{.size = 2, .port = store->port(), .start_timeout = {600}, .silence_limit = {1}};
+  CHECK_THROWS_WITH(make_gloo_transport(options, RunStore::join("127.0.0.1", store->port(), {20})),
+                    ContainsSubstring("rank 1, connecting to the other ranks: gives no sign of life since 1.0 s"));
+}
+
+TEST_CASE("a stop ends a rank that still waits for others to connect") {
+  const auto store = RunStore::host(0);
+  store->stop("rank 1: told to end (SIGTERM)");
+  const GlooOptions options{.size = 2, .port = store->port(), .start_timeout = {600}};
+  CHECK_THROWS_WITH(make_gloo_transport(options, RunStore::join("127.0.0.1", store->port(), {20})),
+                    ContainsSubstring("rank 1: told to end (SIGTERM)"));
 }
 
 // Behind the last barrier of a run the ranks leave one by one, some while others are still in it.
@@ -216,10 +233,10 @@ TEST_CASE("something else that listens where the store should is said, and not w
   REQUIRE(::listen(socket, 1) == 0);
   REQUIRE(::getsockname(socket, generic, &length) == 0);
   const int port = ntohs(address.sin_port);
-  CHECK_THROWS_WITH(
-      RunStore::join("127.0.0.1", port, {0.5}),
-      ContainsSubstring("127.0.0.1:" + std::to_string(port) + ": something listens there that is not a run's store") &&
-          ContainsSubstring("MASTER_PORT"));
+  CHECK_THROWS_WITH(RunStore::join("127.0.0.1", port, {0.5}),
+                    ContainsSubstring("127.0.0.1:" + std::to_string(port) +
+                                      ": something listens there that does not answer as a run's store") &&
+                        ContainsSubstring("MASTER_PORT"));
   ::close(socket);  // ends the thread that was left behind
 }
 
