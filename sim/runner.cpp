@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/base/error.hpp"
+#include "common/base/stop.hpp"
 #include "sim/engine.hpp"
 
 namespace plumb::sim {
@@ -104,6 +105,7 @@ class Run {
     start_ready();
     engine_.run([this](std::span<const ActivityId> ended) {
       for (const ActivityId id : ended) {
+        look_at_stop();
         if (--parts_[id] == 0) complete(id);
       }
       start_ready();

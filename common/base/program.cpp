@@ -4,16 +4,19 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <condition_variable>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <iostream>
+#include <mutex>
 #include <new>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include "common/base/files.hpp"
@@ -169,6 +172,44 @@ void Progress::update(std::int64_t done, std::int64_t total, std::string_view no
   state_->shown = now;
   std::cerr << (terminal ? "\r" : "") << state_->what << ": " << done << " of " << total << (note.empty() ? "" : ", ")
             << note << (terminal ? "\033[K" : "\n") << std::flush;
+}
+
+struct SignOfLife::State {
+  std::mutex mutex = {};
+  std::condition_variable ended = {};
+  bool over = false;
+  bool visible = false;
+  std::thread thread = {};
+
+  void show_until_over(const std::string& what) {
+    const auto begin = std::chrono::steady_clock::now();
+    const bool terminal = is_terminal(Stream::err);
+    const auto log = between_log_lines();
+    if (!terminal && !log) return;
+    const std::chrono::seconds between = terminal ? std::chrono::seconds(1) : *log;
+    std::unique_lock lock(mutex);
+    while (!ended.wait_for(lock, between, [this] { return over; })) {
+      const auto passed = std::chrono::steady_clock::now() - begin;
+      visible = terminal;
+      std::cerr << (terminal ? "\r" : "") << what << ": working for "
+                << std::chrono::duration_cast<std::chrono::seconds>(passed).count() << " s"
+                << (terminal ? "\033[K" : "\n") << std::flush;
+    }
+  }
+};
+
+SignOfLife::SignOfLife(std::string_view what) : state_(std::make_unique<State>()) {
+  state_->thread = std::thread([state = state_.get(), name = std::string(what)] { state->show_until_over(name); });
+}
+
+SignOfLife::~SignOfLife() {
+  {
+    const std::scoped_lock lock(state_->mutex);
+    state_->over = true;
+  }
+  state_->ended.notify_one();
+  state_->thread.join();
+  if (state_->visible) std::cerr << "\r\033[K" << std::flush;
 }
 
 }  // namespace plumb

@@ -53,4 +53,18 @@ class Progress {
   std::unique_ptr<State> state_;
 };
 
+// Shows once a second that work without steps to count goes on, and for how long: where and when Progress would. From a
+// thread of its own, so that no process may be forked while it lives.
+class SignOfLife {
+ public:
+  explicit SignOfLife(std::string_view what);
+  SignOfLife(const SignOfLife&) = delete;
+  SignOfLife& operator=(const SignOfLife&) = delete;
+  ~SignOfLife();  // wipes the line
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
 }  // namespace plumb

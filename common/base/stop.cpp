@@ -3,6 +3,12 @@
 #include <algorithm>
 
 namespace plumb {
+namespace {
+
+thread_local const Stop* stop_of_thread = nullptr;
+thread_local unsigned turns_of_thread = 0;
+
+}  // namespace
 
 Stopped::Stopped() : RunError("work", "was told to end before it had an answer", "give it more time") {}
 
@@ -18,6 +24,14 @@ bool Stop::ended() const {
   if (look_) look_();
   if (flag_ != nullptr && *flag_) return true;
   return deadline_ && std::chrono::steady_clock::now() >= *deadline_;
+}
+
+StopOnThread::StopOnThread(const Stop* stop) : before_(stop_of_thread) { stop_of_thread = stop; }
+StopOnThread::~StopOnThread() { stop_of_thread = before_; }
+
+void look_at_stop() {
+  constexpr unsigned turns_between = 4096;
+  if (stop_of_thread != nullptr && (++turns_of_thread & (turns_between - 1)) == 0) stop_of_thread->check();
 }
 
 void Stop::check() const {

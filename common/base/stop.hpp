@@ -44,6 +44,23 @@ class Stop {
   std::function<void()> look_ = {};
 };
 
+// Lets the long loops of this thread ask a stop for as long as this lives: those of graphs, paths, memory over time and
+// simulations, which are handed none.
+class StopOnThread {
+ public:
+  // nullptr: none, as without this. The stop must outlive it.
+  explicit StopOnThread(const Stop* stop);
+  ~StopOnThread();
+  StopOnThread(const StopOnThread&) = delete;
+  StopOnThread& operator=(const StopOnThread&) = delete;
+
+ private:
+  const Stop* before_;
+};
+
+// One turn of such a loop; every few thousand of them look. Throws Stopped.
+void look_at_stop();
+
 // A loop's look at it, every few thousand turns: the clock costs more than a turn does.
 class StopWatch {
  public:

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "common/base/error.hpp"
+#include "common/base/stop.hpp"
 #include "common/graph/exchange_steps.hpp"
 
 namespace plumb {
@@ -27,6 +28,7 @@ Evaluation longest_paths(const ScheduleGraph& graph, const DurationOf& duration_
   evaluation.end.assign(graph.nodes.size(), Seconds{});
   const std::vector<NodeId> next_on_rank = sends.empty() ? std::vector<NodeId>{} : next_of_rank(graph);
   for (const NodeId node : graph.topological_order) {
+    look_at_stop();
     Seconds& start = evaluation.start[node];
     if (!gaps.empty()) start += gaps[node];
     const Seconds end = start + duration_of(node);

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "common/base/error.hpp"
+#include "common/base/stop.hpp"
 #include "common/schedule/action_index.hpp"
 #include "common/schedule/vocabulary_parts.hpp"
 #include "common/schedule/weight_versions.hpp"
@@ -39,6 +40,7 @@ class MemoryWalk {
   std::vector<RankMemory> run() {
     for (std::size_t rank = 0; rank < graph_.rank_order.size(); ++rank) add_compute(rank);
     for (NodeId node = 0; node < graph_.nodes.size(); ++node) {
+      look_at_stop();
       if (graph_.nodes[node].kind == NodeKind::transfer) add_transfer(node);
       if (graph_.nodes[node].kind == NodeKind::host_copy) add_eviction(node);
       if (graph_.nodes[node].action.kind == ActionKind::unshard) add_unsharded(node);

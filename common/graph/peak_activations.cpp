@@ -2,6 +2,7 @@
 #include <functional>
 #include <set>
 
+#include "common/base/stop.hpp"
 #include "common/graph/memory.hpp"
 #include "common/schedule/held_activations.hpp"
 #include "common/schedule/vocabulary_parts.hpp"
@@ -17,6 +18,7 @@ void walk(const Schedule& schedule, const AtChange& at_change) {
   const ActionIndex index = index_actions(schedule);
   for (std::size_t rank = 0; rank < schedule.actions.size(); ++rank) {
     for (const Action& action : schedule.actions[rank]) {
+      look_at_stop();
       if (!in_range(schedule, action)) continue;
       if (!is_compute(action.kind) && !is_eviction(action.kind)) continue;
       at_change(rank, action, activation_change(schedule, index, static_cast<int>(rank), action));
@@ -58,6 +60,7 @@ std::vector<Held> maximal(const std::vector<Held>& peaks) {
   std::vector<Held> found;
   const auto exceeded_by = [](const Held& peak) {
     return [&peak](const Held& other) {
+      look_at_stop();
       return other != peak && std::equal(peak.begin(), peak.end(), other.begin(), std::less_equal<>());
     };
   };

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/base/error.hpp"
+#include "common/base/stop.hpp"
 #include "common/graph/exchange_steps.hpp"
 #include "common/graph/joined_parts.hpp"
 #include "common/graph/topological_order.hpp"
@@ -64,7 +65,10 @@ class GraphBuilder {
     node_at_.reserve(total);
     graph_.nodes.reserve(total);
     for (std::size_t rank = 0; rank < schedule_.actions.size(); ++rank) {
-      for (const Action& action : schedule_.actions[rank]) node_at_.push_back(add_node(rank, action));
+      for (const Action& action : schedule_.actions[rank]) {
+        look_at_stop();
+        node_at_.push_back(add_node(rank, action));
+      }
     }
     shorten_pairs();
     // The second rank's half of a reduction is the first one's node.
@@ -188,6 +192,7 @@ class GraphBuilder {
       NodeId reduction = no_node;  // that the rank's next optimizer step waits for
       NodeId gathering = no_node;  // of weights, the last, that nothing behind it has waited for
       for (const Action& action : schedule_.actions[rank]) {
+        look_at_stop();
         const NodeId node = node_at_[static_cast<std::size_t>(position++)];
         if (is_reduction(action.kind)) {
           if (node == no_node) refuse(rank, action, "the other rank has no part in it");

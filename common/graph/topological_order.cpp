@@ -7,6 +7,7 @@
 #include <queue>
 #include <vector>
 
+#include "common/base/stop.hpp"
 #include "common/graph/exchange_steps.hpp"
 
 namespace plumb {
@@ -27,6 +28,7 @@ bool sort_topologically(ScheduleGraph& graph) {
   graph.topological_order.clear();
   graph.topological_order.reserve(graph.nodes.size());
   while (!ready.empty()) {
+    look_at_stop();
     const NodeId node = ready.top();
     ready.pop();
     graph.topological_order.push_back(node);

@@ -12,7 +12,7 @@ namespace plumb {
 struct PlanEffort {
   bool thorough = true;        // false: as a search weighs its candidates, in a small part of the time; never better
   const Stop* stop = nullptr;  // tells long searches to end: they throw Stopped
-  // A schedule for a split's times is not searched where every such schedule takes more than that: SlowerThanAsked.
+  // A schedule for a split's times is not searched where every such schedule that fits takes more: SlowerThanAsked.
   std::optional<Seconds> at_most = {};
 };
 struct SlowerThanAsked : std::exception {

@@ -146,18 +146,23 @@ AutoProblem auto_problem(const Plan& plan, int in_flight, const std::vector<Byte
   return problem;
 }
 
-// No schedule on these stages takes less, made for their times or not, in whatever memory: messages take no time, B
-// in one hides what it may, and overlapped pairs hide at most all of the shorter action.
+// No schedule on these stages that fits takes less, made for their times or not: B in one hides what it may, overlapped
+// pairs hide at most all of the shorter action, and a rank holds its states and what F keeps until I alone.
 Seconds least_of_stages(const Plan& plan, AutoProblem problem) {
-  problem.limit.clear();
-  problem.hop.clear();
+  problem.limit.assign(static_cast<std::size_t>(plan.schedule.ranks), plan.cluster.machine.device.memory.value);
   for (std::size_t stage = 0; stage < problem.stages.size(); ++stage) {
     StageLoad& load = problem.stages[stage];
     const Seconds hidden = plan.costs.stages[stage].hidden_in_backward;  // by B in one
     const Seconds of_weight = std::min(hidden, load.weight_gradient);
     load.weight_gradient -= of_weight;
     load.input_gradient = std::max(load.input_gradient - (hidden - of_weight), Seconds{});
+    if (stage == 0 && recomputes_by_action(plan)) load.kept = {};  // its input is tokens
+    load.kept_for_weight = {};
+    problem.limit[static_cast<std::size_t>(plan.schedule.rank_of_stage[stage])] -=
+        states_held(plan.costs.stages[stage]);
   }
+  const bool some_too_small = std::ranges::any_of(problem.limit, [](Bytes limit) { return limit < Bytes{}; });
+  if (some_too_small) problem.limit.clear();  // told where a schedule is made
   return zb_auto_bound(problem) * least_of_pairs(plan.software.hidden_in_pairs);
 }
 
@@ -244,8 +249,11 @@ Plan plan_on(const Scenario& asked, const PlanChoice& choice, const PlanEffort& 
     AutoProblem problem = auto_problem(plan, choice.schedule.in_flight, room);
     problem.stop = effort.stop;
     if (effort.at_most) {
-      const Seconds least = least_of_stages(plan, problem);
-      if (least > *effort.at_most) throw SlowerThanAsked(least);
+      try {
+        const Seconds least = least_of_stages(plan, problem);
+        if (least > *effort.at_most) throw SlowerThanAsked(least);
+      } catch (const InputError&) {  // not even one microbatch fits: told where a schedule is made
+      }
     }
     plan.schedule.actions = actions_for_times(problem, choice.microbatch);
     if (recomputes_by_action(plan)) {

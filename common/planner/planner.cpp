@@ -1,12 +1,16 @@
 #include "common/planner/planner.hpp"
 
 #include <algorithm>
+#include <chrono>
+#include <map>
 #include <utility>
 
 #include "common/base/error.hpp"
+#include "common/base/text.hpp"
 #include "common/graph/memory.hpp"
 #include "common/layout/divisible.hpp"
 #include "common/plan/host_memory.hpp"
+#include "common/plan/plan_costs.hpp"
 #include "common/plan/timeline_head.hpp"
 #include "common/planner/make_plan.hpp"
 #include "common/planner/shortfall.hpp"
@@ -18,6 +22,13 @@
 
 namespace plumb {
 namespace {
+
+// Pairs of a stage and a microbatch from which a schedule is long: to simulate it takes seconds and gigabytes.
+constexpr std::int64_t long_schedule = 16'384;
+
+bool is_long(const Schedule& schedule) {
+  return std::int64_t{stages(schedule)} * schedule.microbatches * schedule.slices >= long_schedule;
+}
 
 // How long each rank has been idle before a given time, from the nodes that occupy it.
 class IdleTime {
@@ -60,6 +71,7 @@ StepTimeline step_of(const Schedule& lowered, const PipelineCosts& costs, const 
   std::vector<Event> events;
   events.reserve(graph.nodes.size() + 1);  // the tied collective stands for two
   for (NodeId id = 0; id < graph.nodes.size(); ++id) {
+    look_at_stop();
     const Node& node = graph.nodes[id];
     Event event{.action = node.action,
                 .rank = node.rank,
@@ -126,10 +138,32 @@ std::vector<SplitChoice> with_uniform(std::vector<SplitChoice> splits) {
 void count_last(PlanningResult& result) {
   const Candidate& candidate = result.candidates.back();
   if (!candidate.built) {
-    ++(candidate.unproven ? result.unproven : result.pruned);
+    ++(candidate.unproven ? result.unproven : candidate.at_least ? result.bounded : result.pruned);
   } else {
     ++(candidate.engine == path_engine ? result.evaluated : result.simulated);
   }
+}
+
+// The uniform split for comparison comes behind the scenario's own: an early end must have one of these.
+Turn turn_of(const Scenario& scenario, PlanChoice choice) {
+  if (!holds(scenario.splits, choice.split)) choice.split = {.method = SplitMethod::dynamic};
+  return turn_of(choice, choice.layout.value_or(scenario.layout),
+                 choice.recompute.value_or(scenario.training.recompute));
+}
+
+bool is_long(const Scenario& scenario, const PlanChoice& choice) {
+  const Layout& layout = choice.layout ? *choice.layout : scenario.layout;
+  const std::int64_t step = std::max<std::int64_t>(1, choice.microbatch * batch_shards(layout));
+  const std::int64_t microbatches = scenario.training.global_batch / step;
+  return stages_of(choice.schedule, layout.pipeline) * microbatches * choice.schedule.slices >= long_schedule;
+}
+
+// Ascending by their places, which are all different.
+void put_in_order(std::vector<Candidate>& candidates, const std::vector<std::size_t>& places) {
+  std::map<std::size_t, Candidate> ordered;
+  for (std::size_t n = 0; n < places.size(); ++n) ordered.emplace(places[n], std::move(candidates[n]));
+  candidates.clear();
+  for (auto& [place, candidate] : ordered) candidates.push_back(std::move(candidate));
 }
 
 std::vector<PlanChoice> all_choices(const Scenario& scenario) {
@@ -151,6 +185,9 @@ std::vector<PlanChoice> all_choices(const Scenario& scenario) {
   return choices;
 }
 
+// How long an engine may take for a plan once the time is over.
+constexpr std::chrono::duration<double> grace{0.3};
+
 // A search that ended early may not have come to the uniform split that the best one stands beside in the table. Not
 // where a schedule would be made for it: that may take seconds.
 void add_uniform_of_best(PlanningResult& result, const Scenario& scenario, const Evaluator& evaluator) {
@@ -159,12 +196,35 @@ void add_uniform_of_best(PlanningResult& result, const Scenario& scenario, const
   if (best == result.candidates.end() || is_made_for_times(best->choice.schedule)) return;
   const std::optional<PlanChoice> uniform = missing_uniform(result.candidates, best->choice);
   if (!uniform) return;
-  result.candidates.push_back(weigh_candidate(scenario, *uniform, evaluator));
+  result.candidates.push_back(weigh_candidate(scenario, *uniform, within_grace(evaluator)));
   count_last(result);
   --result.left;
 }
 
 }  // namespace
+
+Turn turn_of(const PlanChoice& choice, const Layout& layout, const Recompute& recompute) {
+  const ScheduleChoice& schedule = choice.schedule;
+  if (is_made_for_times(schedule)) return Turn::for_times;
+  if (choice.split.method == SplitMethod::dynamic) {
+    const bool several = !schedule.given && stages_of(schedule, layout.pipeline) > layout.pipeline;
+    return several || costs_depend_on_split(recompute) ? Turn::several : Turn::searched;
+  }
+  const bool plain = !schedule.given && schedule.name == "1f1b";
+  return plain && !has_stage_data(layout) ? Turn::likely : Turn::quick;
+}
+
+Evaluator within_grace(const Evaluator& engine) {
+  return [&engine](const Plan& plan) {
+    const Stop over(nullptr, deadline_after(grace));
+    try {
+      const StopOnThread watch(&over);
+      return engine(plan);
+    } catch (const Stopped&) {  // the longest path takes a small part of what simulation does
+    }
+    return predict_by_path(plan);
+  };
+}
 
 std::optional<PlanChoice> missing_uniform(const std::vector<Candidate>& candidates, PlanChoice choice) {
   choice.split = {.method = SplitMethod::uniform};
@@ -182,6 +242,10 @@ Candidate build_candidate(const Scenario& scenario, const PlanChoice& choice, co
     candidate.reason = error.problem();
     candidate.hint = error.hint();
     candidate.unproven = true;
+  } catch (const SlowerThanAsked& slower) {
+    candidate.reason =
+        "takes at least " + to_text(slower.least) + ", more than the best so far: its schedule was not made";
+    candidate.at_least = slower.least;
   } catch (const InputError& error) {
     candidate.reason = error.problem();
     candidate.hint = error.hint();
@@ -206,6 +270,10 @@ void add_prediction(Candidate& candidate, CandidatePrediction prediction) {
 Candidate predicted(Candidate candidate, const Evaluator& evaluator) {
   if (!candidate.built) return candidate;
   try {
+    if (is_long(candidate.plan.schedule)) {  // in too little memory its messages pile up, in the engine too
+      add_prediction(candidate, candidate_prediction(predict_by_path(candidate.plan)));
+      if (!candidate.fits) return candidate;
+    }
     add_prediction(candidate, candidate_prediction(evaluator(candidate.plan)));
   } catch (const NoRoomHere&) {
     throw;
@@ -269,22 +337,33 @@ Timeline predict_by_path(const Plan& plan) {
   return predicted_timeline(plan, lowered, graph, evaluate(graph), std::string(path_engine));
 }
 
-PlanningResult plan_scenario(const Scenario& scenario, const Evaluator& evaluator,
-                             const std::function<void(int, int)>& progress, const Stop* stop) {
+PlanningResult plan_scenario(const Scenario& scenario, const Evaluator& evaluator, const PlanningProgress& progress,
+                             const Stop* stop) {
   PlanningResult result;
   const std::vector<PlanChoice> choices = all_choices(scenario);
-  for (const PlanChoice& choice : choices) {
+  std::vector<std::pair<Turn, std::size_t>> order;
+  for (std::size_t n = 0; n < choices.size(); ++n) order.emplace_back(turn_of(scenario, choices[n]), n);
+  std::ranges::sort(order);
+  std::vector<std::size_t> places;  // of the candidates among the choices
+  Seconds best = longest_time;
+  const auto usable = [](const Candidate& candidate) { return candidate.own && candidate.fits; };
+  for (const auto& [turn, n] : order) {
     if (stop != nullptr && stop->ended()) break;
     try {
-      result.candidates.push_back(weigh_candidate(scenario, choice, evaluator, {.stop = stop}));
+      const StopOnThread watch(stop);
+      PlanEffort effort{.stop = stop};
+      if (best < longest_time && is_long(scenario, choices[n])) effort.at_most = best;
+      result.candidates.push_back(weigh_candidate(scenario, choices[n], evaluator, effort));
     } catch (const Stopped&) {
       break;
     }
     count_last(result);
-    if (progress) progress(static_cast<int>(result.candidates.size()), static_cast<int>(choices.size()));
+    places.push_back(n);
+    if (usable(result.candidates.back())) best = std::min(best, result.candidates.back().iteration);
+    if (progress) progress(static_cast<int>(places.size()), static_cast<int>(choices.size()), best);
   }
   result.left = std::ssize(choices) - std::ssize(result.candidates);
-  const auto usable = [](const Candidate& candidate) { return candidate.own && candidate.fits; };
+  put_in_order(result.candidates, places);
   if (result.left > 0 && std::ranges::none_of(result.candidates, usable)) throw_ended_early();
   std::stable_sort(result.candidates.begin(), result.candidates.end(), stands_before);
   if (result.left > 0) {

@@ -1,6 +1,7 @@
 // Weighs a scenario's candidates and picks the fastest that fits in memory.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -46,11 +47,27 @@ struct Candidate {
   std::vector<RankSummary> ranks = {};
   Bytes peak_bytes = {};  // of the fullest rank
   bool fits = false;
-  std::string reason = {};  // why it cannot be built or does not fit; empty otherwise
-  std::string hint = {};    // of one that cannot be built, what would help, where that is known
-  std::string where = {};   // likewise, what refuses it: "training", "profile"
-  bool unproven = false;    // not built: its split was neither found nor ruled out in time
+  std::string reason = {};               // why it cannot be built or does not fit; empty otherwise
+  std::string hint = {};                 // of one that cannot be built, what would help, where that is known
+  std::string where = {};                // likewise, what refuses it: "training", "profile"
+  std::optional<Seconds> at_least = {};  // not built: more than another that fits takes, and long to make
+  bool unproven = false;                 // not built: its split was neither found nor ruled out in time
 };
+
+// When a candidate is evaluated: the likeliest and the quickest first, so that what is found bounds the others and an
+// early end has a plan.
+enum class Turn : std::uint8_t {
+  likely,     // 1F1B with a split that needs no search
+  quick,      // any schedule with such a split
+  searched,   // a dynamic split over one stage a rank
+  several,    // a dynamic split over several stages a rank: up to a second each
+  for_times,  // a cost-driven schedule: seconds each
+};
+[[nodiscard]] Turn turn_of(const PlanChoice& choice, const Layout& layout, const Recompute& recompute);
+
+// Predicts by `engine` within a fraction of a second, else by the longest path: for what remains to be done once a time
+// limit is over.
+[[nodiscard]] Evaluator within_grace(const Evaluator& engine);
 
 // The uniform split of a choice, unless it stands among the candidates.
 [[nodiscard]] std::optional<PlanChoice> missing_uniform(const std::vector<Candidate>& candidates, PlanChoice choice);
@@ -75,7 +92,7 @@ void add_prediction(Candidate& candidate, CandidatePrediction prediction);
 // Fitting ones by time and, as fast as each other, by memory; shortfalls by memory, then those that cannot be built.
 [[nodiscard]] bool stands_before(const Candidate& a, const Candidate& b);
 
-// Counts are of candidates; where all are weighed (plan_scenario), nothing is bounded.
+// Counts are of candidates; where all are evaluated (plan_scenario), only long cost-driven schedules are bounded.
 struct PlanningResult {
   std::vector<Candidate> candidates;  // as they stand before each other
   std::int64_t pruned = 0;            // cannot be built, or cannot fit in memory
@@ -86,13 +103,16 @@ struct PlanningResult {
   std::int64_t left = 0;              // not looked at, because it was told to end
 };
 
+// `best`: of what fits so far; longest_time: nothing.
+using PlanningProgress = std::function<void(int done, int total, Seconds best)>;
+
 // All combinations of the scenario's layouts, microbatches, recompute modes, schedules and splits, and of the uniform
-// split, which is always weighed, also where it is not one of the scenario's own. `progress(done, total)` is called
-// after each. Told to end, it keeps what it has and weighs the best one's uniform split, unless a schedule is made for
-// it; throws RunError if that is no candidate of the scenario's own that fits.
+// split, which is always weighed, also where it is not one of the scenario's own, in the order of their turns.
+// `progress(done, total, best)` is called after each with the best step that fits. Told to end, it keeps what it has
+// and weighs the best one's uniform split, unless a schedule is made for it; throws RunError if that is no candidate of
+// the scenario's own that fits.
 [[nodiscard]] PlanningResult plan_scenario(const Scenario& scenario, const Evaluator& evaluator,
-                                           const std::function<void(int, int)>& progress = {},
-                                           const Stop* stop = nullptr);
+                                           const PlanningProgress& progress = {}, const Stop* stop = nullptr);
 
 // RunError: told to end too early.
 [[noreturn]] void throw_ended_early();

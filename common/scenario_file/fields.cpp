@@ -1,5 +1,6 @@
 #include "common/scenario_file/fields.hpp"
 
+#include "common/capability/framework.hpp"
 #include "common/cluster/machine_ranges.hpp"
 #include "common/cluster/machine_yaml.hpp"
 #include "common/cost/software_yaml.hpp"
@@ -272,7 +273,12 @@ const FieldBlock& scenario_block() {
            .shape = shapes::text("a file"),
            .description = "A file that `plumb-exec calibrate` wrote: measured costs in place of counted ones.",
            .default_text = "none",
-           .example = "profile.yaml"}}};
+           .example = "profile.yaml"},
+          {.key = "for",
+           .shape = shapes::choice(framework_names()),
+           .description = "Keeps only what this framework runs.",
+           .default_text = "none",
+           .example = "megatron"}}};
   return block;
 }
 

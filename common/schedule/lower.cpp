@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/base/error.hpp"
+#include "common/base/stop.hpp"
 #include "common/schedule/action_index.hpp"
 #include "common/schedule/schedule.hpp"
 #include "common/schedule/vocabulary_parts.hpp"
@@ -45,6 +46,7 @@ std::vector<PlacedReceive> place_receives(const Schedule& schedule, const Action
   std::vector<std::vector<PlacedReceive>> of_queue(static_cast<std::size_t>(queues.count));
   for (const auto& list : schedule.actions) {
     for (const Action& action : list) {
+      look_at_stop();
       if (!makes_message(schedule, action)) continue;
       const Message message = message_of(schedule, action);
       std::int32_t before = consumer_position(index, message.receive);
@@ -197,6 +199,7 @@ Schedule lower(const Schedule& compute_only, const LoweringOptions& options) {
     const JoinedParts joined(compute_only, static_cast<int>(rank));
     std::size_t at = 0;
     for (const Action& action : compute_only.actions[rank]) {
+      look_at_stop();
       // The message that F waits for may come while its weights are gathered.
       append_gathering(&action, &action + (pairs.joins_next(position) ? 2 : 1), gathered, list);
       receive_up_to(position);

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <utility>
 
+#include "common/base/stop.hpp"
 #include "common/schedule/action_index.hpp"
 #include "common/schedule/reductions.hpp"
 #include "common/schedule/vocabulary_parts.hpp"
@@ -96,6 +97,7 @@ class GraphCompiler {
 
   // One node, and before it nodes that join where it waits for more than two.
   void place(NodeId node) {
+    look_at_stop();
     std::vector<std::uint32_t>& before = before_;  // positions + 1
     before.clear();
     for (std::uint32_t n = first_[node]; n < first_[node + 1]; ++n) before.push_back(position_[predecessors_[n]] + 1);

@@ -55,14 +55,44 @@ void CompiledTimes::time(const CompiledGraph& compiled, const std::vector<double
   }
   run_until(compiled.nodes.size());
   makespan_ = 0;
-  for (const std::uint32_t sink : compiled.sinks) {
-    std::size_t shifted = sink;
-    for (const CompiledLoop& loop : compiled.loops) {
-      if (sink >= loop.begin + loop.size) shifted += static_cast<std::size_t>(more_) * loop.size;
-    }
-    makespan_ = std::max(makespan_, end(shifted));
-  }
+  for (const std::uint32_t sink : compiled.sinks) makespan_ = std::max(makespan_, end(shifted(compiled, sink)));
   makespan_ += left_out_;
+}
+
+// Behind the blocks that loops before it added.
+std::size_t CompiledTimes::shifted(const CompiledGraph& compiled, std::uint32_t sink) const {
+  std::size_t position = sink;
+  for (const CompiledLoop& loop : compiled.loops) {
+    if (sink >= loop.begin + loop.size) position += static_cast<std::size_t>(more_) * loop.size;
+  }
+  return position;
+}
+
+void CompiledTimes::count_longest_path(const CompiledGraph& compiled, std::vector<double>& passes) const {
+  if (compiled.sinks.empty()) return;
+  std::size_t position = 0;
+  for (const std::uint32_t sink : compiled.sinks) {
+    const std::size_t at = shifted(compiled, sink);
+    if (end(at) >= end(position) || position == 0) position = at;
+  }
+  // The compiled node at a position: those of a loop are repeated behind it.
+  const auto node_at = [&](std::size_t at) -> const CompiledNode& {
+    for (const CompiledLoop& loop : compiled.loops) {
+      const std::size_t behind = loop.begin + loop.size;
+      if (at < behind) break;
+      const std::size_t added = static_cast<std::size_t>(more_) * loop.size;
+      if (at < behind + added) return compiled.nodes[loop.begin + (at - behind) % loop.size];
+      at -= added;
+    }
+    return compiled.nodes[at];
+  };
+  for (std::size_t behind = position + 1; behind > 0;) {  // the position before the first ends at 0
+    const CompiledNode& node = node_at(behind - 1);
+    passes[node.duration] += 1;
+    const std::size_t a = behind - node.back_a;
+    const std::size_t b = behind - node.back_b;
+    behind = ends_[a] > ends_[b] ? a : b;
+  }
 }
 
 // The shortest period of those that save a block.

@@ -22,6 +22,8 @@ class CompiledTimes {
   void time(const CompiledGraph& compiled, const std::vector<double>& durations, int more, double tolerance);
 
   [[nodiscard]] double makespan() const { return makespan_; }
+  // Adds, by kind of duration, how often one of the longest paths passes it; after a timing that left nothing out.
+  void count_longest_path(const CompiledGraph& compiled, std::vector<double>& passes) const;
   // Blocks that each loop added and that were not left out.
   [[nodiscard]] int more() const { return more_; }
   [[nodiscard]] bool leaves_out() const { return leaves_out_; }
@@ -38,6 +40,7 @@ class CompiledTimes {
   };
   void repeat(const CompiledGraph& compiled, const CompiledLoop& loop, const double* durations, int more,
               double tolerance);
+  [[nodiscard]] std::size_t shifted(const CompiledGraph& compiled, std::uint32_t sink) const;
   void run(const CompiledNode* nodes, std::size_t count, const double* durations);
   [[nodiscard]] Shift periodic(const CompiledLoop& loop, std::size_t end, int left, double tolerance) const;
   [[nodiscard]] Shift with_period(const CompiledLoop& loop, std::size_t end, std::size_t q, double spread) const;

@@ -50,6 +50,7 @@ Split refined_slowly(const Scenario& scenario, const Family& family, const Stop*
 
 Estimate weigh_slowly(const Scenario& scenario, const Family& family, const SplitChoice& split,
                       const PlanEffort& effort) {
+  const StopOnThread watch(effort.stop);
   Plan plan = plan_of(scenario, family, split, {.thorough = false, .stop = effort.stop, .at_most = effort.at_most});
   const Schedule lowered = lowered_schedule(plan);
   const ScheduleGraph graph = build_graph(lowered, plan.costs);

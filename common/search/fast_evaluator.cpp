@@ -1,6 +1,7 @@
 #include "common/search/fast_evaluator.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <optional>
 #include <tuple>
@@ -21,6 +22,7 @@
 #include "common/search/block_cache.hpp"
 #include "common/search/bounds.hpp"
 #include "common/search/peak_memory.hpp"
+#include "common/search/split_proof.hpp"
 #include "common/search/structure_cache.hpp"
 
 namespace plumb {
@@ -46,6 +48,8 @@ BoundedParts bounded_parts(const PartCosts& parts, int barriers) {
           .optimizer = head.optimizer + embedding.optimizer,
           .states = states_held(head) + states_held(embedding)};
 }
+
+std::size_t as_size(int number) { return static_cast<std::size_t>(number); }
 
 std::vector<std::vector<Moment>> until_input(HeldMoments held) {
   return held.moments_until_input.empty() ? std::move(held.moments) : std::move(held.moments_until_input);
@@ -85,7 +89,9 @@ class FastEvaluator::Impl {
   [[nodiscard]] bool settles(const Family& family);
   [[nodiscard]] Scenario asked() const;
   [[nodiscard]] Split dynamic_split(bool thorough);
+  [[nodiscard]] bool all_splits_exceed(Seconds at_most);
   void set_costs(const Split& split);
+  [[nodiscard]] const ComputeCost& cost_of(int stage, int first, int last);
   [[nodiscard]] FullestOfCompiled fullest_rank();
   [[nodiscard]] const Estimate* weigh_split(const Split& split, std::optional<Seconds> below);
 
@@ -178,6 +184,48 @@ void FastEvaluator::Impl::settle_structure(const PlanChoice& choice) {
   more_ = shorter.more;
 }
 
+// The cost of a stage that holds the blocks [first, last); valid until another family is settled.
+const ComputeCost& FastEvaluator::Impl::cost_of(int stage, int first, int last) {
+  const CompiledGraph& compiled = structure_->compiled;
+  const auto own = static_cast<std::size_t>(stage);
+  const auto rank = static_cast<std::size_t>(compiled.rank_of_stage[own]);
+  const std::tuple key{runs_->number(first, last), compiled.stages_of_rank[rank].size(),
+                       static_cast<bool>(groups_.weight_gradient_last[own])};
+  const auto [found, is_new] = stage_costs_.try_emplace(key);
+  if (is_new) {
+    const std::vector<ComputeCost>& all = blocks_.blocks(*runs_);
+    const std::span<const ComputeCost> blocks{all.begin() + first, all.begin() + last};
+    found->second = cost_of_stage(plan_, blocks, runs_->run(first, last), stage, groups_);
+  }
+  return found->second;
+}
+
+// True only if no split of the family that fits has a step within `at_most`.
+bool FastEvaluator::Impl::all_splits_exceed(Seconds at_most) {
+  const CompiledGraph& compiled = structure_->compiled;
+  const int count = stages(plan_.schedule);
+  set_costs(uniform_split(static_cast<int>(plan_.model.layers.size()), count));  // messages cost what they do here
+  SplitDurations durations{.fixed = durations_, .kinds = std::vector<std::vector<std::size_t>>(as_size(count))};
+  for (std::size_t kind = 1; kind < compiled.durations.size(); ++kind) {
+    const Node& node = compiled.durations[kind].node;
+    if (node.kind == NodeKind::transfer || node.action.stage >= count) continue;
+    durations.kinds[as_size(node.action.stage)].push_back(kind);
+    durations.fixed[kind] = 0;
+  }
+  durations.of_run = [&](int stage, int first, int last, double* seconds) {
+    costs_.stages[as_size(stage)] = cost_of(stage, first, last);
+    for (const std::size_t kind : durations.kinds[as_size(stage)]) {
+      *seconds++ = (time_alone(compiled.durations[kind].node, costs_) * compiled.durations[kind].turns).value;
+    }
+  };
+  const SplitProblems problems = split_problems(plan_, blocks_.blocks(*runs_), held_with(*structure_, more_), stop_);
+  const WeighedChain chain(problems.least);
+  SplitProof proof(compiled, more_, chain, durations);
+  const bool proven = proof.none_within(at_most, times_);
+  set_.clear();  // costs_ has others
+  return proven;
+}
+
 void FastEvaluator::Impl::set_costs(const Split& split) {
   const CompiledGraph& compiled = structure_->compiled;
   const std::size_t count = split.layers.size();
@@ -189,17 +237,9 @@ void FastEvaluator::Impl::set_costs(const Split& split) {
   for (std::size_t stage = 0; stage < split.layers.size(); ++stage) {
     const bool head = stage + 1 == split.layers.size();
     const int last = first + split.layers[stage] + (stage == 0 ? 1 : 0) + (head ? 1 : 0);
-    const auto rank = static_cast<std::size_t>(compiled.rank_of_stage[stage]);
-    const std::tuple key{runs_->number(first, last), compiled.stages_of_rank[rank].size(),
-                         static_cast<bool>(groups_.weight_gradient_last[stage])};
-    const auto [found, is_new] = stage_costs_.try_emplace(key);
-    if (is_new) {
-      const std::vector<ComputeCost>& all = blocks_.blocks(*runs_);
-      const std::span<const ComputeCost> blocks{all.begin() + first, all.begin() + last};
-      found->second = cost_of_stage(plan_, blocks, runs_->run(first, last), static_cast<int>(stage), groups_);
-    }
-    changed[stage] = set_[stage] != &found->second;
-    if (changed[stage]) costs_.stages[stage] = *(set_[stage] = &found->second);
+    const ComputeCost& cost = cost_of(static_cast<int>(stage), first, last);
+    changed[stage] = set_[stage] != &cost;
+    if (changed[stage]) costs_.stages[stage] = *(set_[stage] = &cost);
     first = last;
   }
   set_durations(compiled, costs_, changed, durations_);
@@ -269,7 +309,11 @@ Split FastEvaluator::Impl::refined(const Family& family) {
 }
 
 Estimate FastEvaluator::Impl::weigh(const Family& family, const SplitChoice& split, std::optional<Seconds> at_most) {
+  const StopOnThread watch(stop_);
   if (!settles(family)) return weigh_slowly(asked(), family, split, {.stop = stop_, .at_most = at_most});
+  if (at_most && split.method == SplitMethod::dynamic && all_splits_exceed(*at_most)) {
+    throw SlowerThanAsked(Seconds{std::nextafter(at_most->value, longest_time.value)});
+  }
   const Split chosen = choose_split(plan_, split, blocks_.blocks(*runs_), [&] { return dynamic_split(false); });
   const Estimate& estimate = *weigh_split(chosen, std::nullopt);
   if (estimate.fits || !offloads(plan_.training.offload)) return estimate;

@@ -12,6 +12,7 @@
 #include "common/base/workers.hpp"
 #include "common/planner/make_plan.hpp"
 #include "common/planner/predicted_answer.hpp"
+#include "common/search/baseline.hpp"
 #include "common/search/estimate.hpp"
 #include "common/search/weighing.hpp"
 
@@ -33,11 +34,12 @@ double below_path(const Scenario& scenario) {
   return scenario.software.exchange == PipelineExchange::synchronous ? below_path_in_batches : slightly;
 }
 
-// Families weighed between two looks at the bound: few at first, since the best are soon found.
+// Families evaluated between two looks at the bound: few at first, since the best are soon found.
 constexpr std::size_t first_round = 16;
 constexpr std::size_t largest_round = 1024;
-// Of those that take seconds each; the better the best so far, the fewer of them need that.
-constexpr std::size_t long_round = 8;
+// The longer each takes, the fewer at once: the better the best so far, the fewer are needed.
+constexpr std::size_t round_of_several = 16;
+constexpr std::size_t round_for_times = 8;
 
 // Candidates predicted between two looks at the best one, behind those that the table has room for.
 constexpr int predicted_at_once = 8;
@@ -56,6 +58,7 @@ class Search {
     } while (!weighing_.measured() && !weighing_.ended());
     if (predictions_.empty()) weighing_.weigh_nearest_excluded();
     refine_best();
+    take_cuts_of_others();
     return result();
   }
 
@@ -90,13 +93,19 @@ class Search {
     return options_.pareto && !dominated(family);
   }
 
+  [[nodiscard]] std::size_t most_at_once(Turn turn) const {
+    if (turn == Turn::for_times) return round_for_times;
+    return turn == Turn::several ? std::min(round_size_, round_of_several) : round_size_;
+  }
+
   void weigh_all_within_limit() {
     while (!weighing_.ended()) {
       std::vector<std::int64_t> round;
       std::vector<std::int64_t> later;
       for (const std::int64_t family : weighing_.waiting()) {
-        const std::size_t most = weighing_.is_long(family) ? long_round : round_size_;
-        (round.size() < most && needed(family) ? round : later).push_back(family);
+        const bool same_turn = round.empty() || weighing_.turn(family) == weighing_.turn(round.front());
+        const bool room = same_turn && round.size() < most_at_once(weighing_.turn(family));
+        (room && needed(family) ? round : later).push_back(family);
       }
       if (round.empty()) return;
       round_size_ = std::min(2 * round_size_, largest_round);
@@ -174,6 +183,7 @@ class Search {
     in_parallel(options_.jobs, std::ssize(round), 1, [&](int thread, std::int64_t item) {
       if (weighing_.ended()) return;
       try {
+        const StopOnThread watch(&weighing_.stop(thread));
         const auto n = static_cast<std::size_t>(item);
         candidates[n] = built(id_of(round[n]), effort(thread));
       } catch (const Stopped&) {  // then the search has ended, and what is not predicted waits
@@ -196,8 +206,8 @@ class Search {
     pending_.erase(round.front());
     const std::int64_t first = id_of(round.front());
     take_prediction(first, first == first_pending_.id
-                               ? predict_as_weighed(first_pending_)
-                               : weigh_candidate(space_.scenario(), space_.choice(first), engine_));
+                               ? predict_as_weighed(first_pending_, within_grace(engine_))
+                               : weigh_candidate(space_.scenario(), space_.choice(first), within_grace(engine_)));
   }
 
   // With the split that it was weighed with: to find a dynamic one again takes longer than all else of its plan. A
@@ -217,33 +227,58 @@ class Search {
   // As candidates are weighed.
   [[nodiscard]] PlanEffort effort(int thread) const { return {.thorough = false, .stop = &weighing_.stop(thread)}; }
 
+  [[nodiscard]] Prediction& best_prediction() {
+    return *std::ranges::min_element(
+        predictions_, [](const Prediction& a, const Prediction& b) { return stands_before(a.candidate, b.candidate); });
+  }
+
   // The best one's dynamic split once more, thoroughly. A schedule that is made for times is not made again for that.
   void refine_best() {
     if (predictions_.empty() || weighing_.ended()) return;
-    Prediction& best = *std::ranges::min_element(
-        predictions_, [](const Prediction& a, const Prediction& b) { return stands_before(a.candidate, b.candidate); });
+    Prediction& best = best_prediction();
     const PlanChoice& choice = best.candidate.choice;
     const bool dynamic = choice.split.method == SplitMethod::dynamic;
     if (!best.candidate.fits || !dynamic || is_made_for_times(choice.schedule)) return;
     try {
       const std::optional<Split> split = weighing_.refined(best.id / space_.splits());
       if (!split || *split == best.candidate.plan.split) return;
-      Candidate refined = predict_as_weighed({.id = best.id, .split = *split});
+      Candidate refined = predict_as_weighed({.id = best.id, .split = *split}, engine_);
       if (stands_before(refined, best.candidate)) best.candidate = std::move(refined);
     } catch (const Stopped&) {  // then it stays as it is
     }
   }
 
+  // Where stages have different data degrees, the cuts of the planners that choose replicas too: for the best one's
+  // layout one of them may be faster by the engine than the cut that the longest path prefers.
+  void take_cuts_of_others() {
+    if (predictions_.empty() || weighing_.ended() || !space_.scenario().stage_data_pipelines) return;
+    Prediction& best = best_prediction();
+    const PlanChoice& choice = best.candidate.choice;
+    if (!best.candidate.fits || choice.split.method != SplitMethod::dynamic) return;
+    for (const Baseline& baseline : baselines()) {
+      if (!baseline.replicas || weighing_.ended()) continue;
+      Candidate other = weigh_baseline(space_.scenario(), best.candidate, baseline, engine_);
+      if (!other.fits) continue;
+      PlanChoice same = other.choice;
+      same.split = choice.split;
+      if (!(same == choice) || !stands_before(other, best.candidate)) continue;
+      other.choice = choice;
+      other.own = true;
+      other.plan.split_method = name_of(choice.split.method);
+      best.candidate = std::move(other);
+    }
+  }
+
   // With the split that was found: to find it again may take seconds.
-  [[nodiscard]] Candidate predict_as_weighed(const WeighedCandidate& weighed) const {
+  [[nodiscard]] Candidate predict_as_weighed(const WeighedCandidate& weighed, const Evaluator& engine) const {
     const PlanChoice choice = space_.choice(weighed.id);
     if (weighed.plan) {
       Candidate candidate{.choice = choice, .built = true, .plan = *weighed.plan};
       candidate.plan.cluster = space_.scenario().cluster;
-      add_prediction(candidate, candidate_prediction(engine_(candidate.plan)));
+      add_prediction(candidate, candidate_prediction(engine(candidate.plan)));
       return candidate;
     }
-    return predicted(build_as_weighed(space_.scenario(), choice, weighed.split), engine_);
+    return predicted(build_as_weighed(space_.scenario(), choice, weighed.split), engine);
   }
 
   SearchResult result() {
@@ -299,7 +334,8 @@ class Search {
     const auto best = by_stage && plain != planning.candidates.end() ? plain : planning.candidates.begin();
     const std::optional<PlanChoice> choice = missing_uniform(planning.candidates, best->choice);
     if (!choice || (weighing_.ended() && is_made_for_times(choice->schedule))) return;  // seconds beyond the time limit
-    add_in_order(planning, weigh_candidate(space_.scenario(), *choice, engine_));
+    const Evaluator engine = weighing_.ended() ? within_grace(engine_) : engine_;
+    add_in_order(planning, weigh_candidate(space_.scenario(), *choice, engine));
   }
 
   static void add_in_order(PlanningResult& planning, Candidate candidate) {

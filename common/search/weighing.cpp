@@ -99,7 +99,7 @@ void Weighing::measure(std::int64_t family, const Weigher& weigher, Refusals& re
     if (options_.prune || options_.pareto) facts.memory = weigher.memory_bound(of);
     if (options_.bound) facts.time = weigher.time_bound(of);
     facts.known = true;
-    facts.is_long = is_made_for_times(of.schedule);
+    set_turn(family);
   } catch (const InputError& error) {
     refusals.push_back({.id = family, .reason = error.problem()});
   }
@@ -136,7 +136,7 @@ void Weighing::measure_bounds() {
     }
   }
   std::ranges::sort(excluded_);
-  sort_waiting();
+  std::ranges::sort(waiting_, {}, [this](std::int64_t family) { return place_of(family); });
 }
 
 void Weighing::keep_first(const std::string& reason, std::int64_t candidate) {
@@ -165,9 +165,23 @@ void Weighing::take_refusals(const std::vector<Refusals>& by_thread) {
   }
 }
 
-void Weighing::sort_waiting() {
-  std::ranges::sort(waiting_, {},
-                    [&](std::int64_t family) { return std::tuple(is_long(family), time_bound(family), family); });
+std::tuple<Turn, Seconds, Seconds, std::int64_t> Weighing::place_of(std::int64_t family) const {
+  const bool takes_long = turn(family) >= Turn::several;
+  return {turn(family), takes_long ? facts_[index(family)].found : Seconds{}, time_bound(family), family};
+}
+
+Turn Weighing::turn_of(const Family& family, std::int64_t split) const {
+  return plumb::turn_of({.schedule = family.schedule, .split = space_.scenario().splits[index(split)]}, family.layout,
+                        family.recompute);
+}
+
+void Weighing::set_turn(std::int64_t family) {
+  const Family of = space_.family(family);
+  Facts& facts = facts_[index(family)];
+  facts.turn = Turn::for_times;
+  for (std::int64_t n = 0; n < candidates(family); ++n) {
+    facts.turn = std::min(facts.turn, turn_of(of, facts.put_off.empty() ? n : facts.put_off[index(n)]));
+  }
 }
 
 std::int64_t Weighing::candidates(std::int64_t family) const {
@@ -175,7 +189,7 @@ std::int64_t Weighing::candidates(std::int64_t family) const {
   return put_off.empty() ? space_.splits() : std::ssize(put_off);
 }
 
-bool Weighing::put_off(std::int64_t family, const Refusals& refusals) {
+void Weighing::put_off(std::int64_t family, const Refusals& refusals) {
   std::vector<std::int64_t> splits;
   Seconds least = longest_time;
   for (const Refusal& refusal : refusals) {
@@ -185,19 +199,23 @@ bool Weighing::put_off(std::int64_t family, const Refusals& refusals) {
   }
   Facts& facts = facts_[index(family)];
   facts.put_off = std::move(splits);
-  if (facts.put_off.empty()) return false;
+  if (facts.put_off.empty()) return;
   facts.time = std::max(facts.time, least);
+  set_turn(family);
   waiting_.push_back(family);
-  return true;
 }
 
-bool Weighing::weigh_family(std::int64_t family, const Weigher& weigher, std::vector<WeighedCandidate>& found,
-                            Refusals& refusals) const {
+bool Weighing::weigh_family(std::int64_t family, Evaluated which, const Weigher& weigher,
+                            std::vector<WeighedCandidate>& found, Refusals& refusals) const {
   const Family of = space_.family(family);
   const std::vector<std::int64_t>& put_off = facts_[index(family)].put_off;
   for (std::int64_t n = 0; n < candidates(family); ++n) {
     const std::int64_t split = put_off.empty() ? n : put_off[index(n)];
     const std::int64_t id = family * space_.splits() + split;
+    if (which == Evaluated::of_turn && turn_of(of, split) != turn(family)) {
+      refusals.push_back({.id = id, .at_least = time_bound(family)});
+      continue;
+    }
     try {
       Estimate estimate = weigher.weigh(of, space_.scenario().splits[index(split)], at_most);
       if (best && estimate.iteration >= *best) estimate.plan.reset();  // a round may weigh a thousand
@@ -221,11 +239,11 @@ std::int64_t Weighing::put_off_among(const Refusals& refusals) {
 }
 
 std::vector<WeighedCandidate> Weighing::weigh(const std::vector<std::int64_t>& round, std::vector<std::int64_t> later) {
-  return weigh(round, std::move(later), /*counts=*/true);
+  return weigh(round, std::move(later), Evaluated::of_turn);
 }
 
 std::vector<WeighedCandidate> Weighing::weigh(const std::vector<std::int64_t>& round, std::vector<std::int64_t> later,
-                                              bool counts) {
+                                              Evaluated which) {
   std::vector<std::vector<WeighedCandidate>> found(round.size());
   std::vector<Refusals> refusals(round.size());
   std::vector<char> done(round.size(), 0);
@@ -233,21 +251,25 @@ std::vector<WeighedCandidate> Weighing::weigh(const std::vector<std::int64_t>& r
   in_parallel(static_cast<int>(weighers_.size()), std::ssize(round), 1, [&](int thread, std::int64_t item) {
     if (ended()) return;
     const Weigher& weigher = weighers_[index(thread)];
-    if (!weigh_family(round[index(item)], weigher, found[index(item)], refusals[index(item)])) cut_short = true;
+    if (!weigh_family(round[index(item)], which, weigher, found[index(item)], refusals[index(item)])) cut_short = true;
     done[index(item)] = 1;
     under_way_weighed_ += std::ssize(found[index(item)]);
-    if (counts) under_way_done_ += candidates(round[index(item)]) - put_off_among(refusals[index(item)]);
+    if (which == Evaluated::of_turn)
+      under_way_done_ += candidates(round[index(item)]) - put_off_among(refusals[index(item)]);
     if (thread == 0) tell();
   });
   disposed_ += under_way_done_.exchange(0);
   under_way_weighed_ = 0;
   cut_short_ = cut_short_ || cut_short;
   waiting_.clear();
-  bool some_put_off = false;
   std::vector<WeighedCandidate> result;
   for (std::size_t item = 0; item < round.size(); ++item) {
     if (done[item] == 0) waiting_.push_back(round[item]);
-    if (done[item] != 0 && put_off(round[item], refusals[item])) some_put_off = true;
+    for (const WeighedCandidate& candidate : found[item]) {
+      Seconds& least = facts_[index(round[item])].found;
+      if (candidate.fits) least = std::min(least, candidate.iteration);
+    }
+    if (done[item] != 0) put_off(round[item], refusals[item]);
     for (const auto& [id, reason, unproven, at_least] : refusals[item]) {
       if (at_least) continue;
       if (unproven) {
@@ -266,8 +288,10 @@ std::vector<WeighedCandidate> Weighing::weigh(const std::vector<std::int64_t>& r
       keep_smaller(shortfall_, candidate.peak_bytes, candidate.id);
     }
   }
-  waiting_.insert(waiting_.end(), later.begin(), later.end());
-  if (some_put_off) sort_waiting();  // with their new bounds
+  const auto before = [this](std::int64_t a, std::int64_t b) { return place_of(a) < place_of(b); };
+  std::ranges::sort(waiting_, before);  // by new turns and bounds
+  const auto middle = waiting_.insert(waiting_.end(), later.begin(), later.end());
+  std::ranges::inplace_merge(waiting_, middle, before);
   return result;
 }
 
@@ -283,7 +307,7 @@ void Weighing::weigh_nearest_excluded() {
     const auto end = excluded_.begin() + static_cast<std::ptrdiff_t>(count);
     const std::vector<std::int64_t> round(excluded_.begin(), end);
     excluded_.erase(excluded_.begin(), end);
-    static_cast<void>(weigh(round, waiting_, /*counts=*/false));
+    static_cast<void>(weigh(round, waiting_, Evaluated::all_excluded));
   }
 }
 

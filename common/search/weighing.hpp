@@ -2,11 +2,13 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -27,9 +29,8 @@ class Weighing {
  public:
   Weighing(const SearchSpace& space, const MakeWeigher& make_weigher, const SearchOptions& options);
 
-  // Of every family that was not looked at before: refused, too large, or waiting; those last that take long to weigh,
-  // then by time bound and number. Where time is limited, of as many as half of what is left of it suffices for, from
-  // all over the space: the rest of it is for weighing.
+  // Measures every family that was not looked at before: refused, too large, or waiting, by turn, time bound and
+  // number. Under a time limit it measures as many as half of the time left allows, from all over the space.
   void measure_bounds();
   // Whether every family was looked at.
   [[nodiscard]] bool measured() const { return measured_; }
@@ -38,11 +39,12 @@ class Weighing {
   [[nodiscard]] Bytes memory_bound(std::int64_t family) const { return facts_[index(family)].memory; }
   // Its candidates that wait, if it waits.
   [[nodiscard]] std::int64_t candidates(std::int64_t family) const;
-  // Whether its schedule is made for each split's times.
-  [[nodiscard]] bool is_long(std::int64_t family) const { return facts_[index(family)].is_long; }
+  // The turn of its candidates that come next.
+  [[nodiscard]] Turn turn(std::int64_t family) const { return facts_[index(family)].turn; }
 
-  // All candidates of these families that can be built, by number; then `later` wait, and what is sure to take more
-  // than `at_most`, until more is asked for. If it is ended meanwhile, those that were not begun wait too.
+  // Evaluates the candidates of these families whose turn it is and that can be built, by number. Then `later` wait,
+  // the families' candidates of later turns, and those sure to take more than `at_most`. Once ended, families that
+  // were not begun wait too.
   [[nodiscard]] std::vector<WeighedCandidate> weigh(const std::vector<std::int64_t>& round,
                                                     std::vector<std::int64_t> later);
 
@@ -83,8 +85,9 @@ class Weighing {
     Bytes memory = {};
     bool looked_at = false;
     bool known = false;
-    bool is_long = false;
-    std::vector<std::int64_t> put_off = {};  // the splits that were; none: all of them, before the first time
+    Turn turn = Turn::quick;                 // the first of its splits that wait
+    Seconds found = longest_time;            // least of its candidates that fit
+    std::vector<std::int64_t> put_off = {};  // the splits that were; all of them if empty
   };
   // Of one thread: what it found that cannot be built, not be proven, or takes more than `at_most`.
   struct Refusal {
@@ -99,16 +102,21 @@ class Weighing {
   void measure(std::int64_t family, const Weigher& weigher, Refusals& refusals);
   void take_refusals(const std::vector<Refusals>& by_thread);
   void keep_first(const std::string& reason, std::int64_t candidate);
-  // What it counts as disposed of, but for what waits again; not where all were counted when they were excluded.
+  // Candidates of these families: of the turn, counted as disposed of; or all, counted when they were excluded.
+  enum class Evaluated : std::uint8_t { of_turn, all_excluded };
   [[nodiscard]] std::vector<WeighedCandidate> weigh(const std::vector<std::int64_t>& round,
-                                                    std::vector<std::int64_t> later, bool counts);
+                                                    std::vector<std::int64_t> later, Evaluated which);
   [[nodiscard]] static std::int64_t put_off_among(const Refusals& refusals);
   // False: ended before all were.
-  [[nodiscard]] bool weigh_family(std::int64_t family, const Weigher& weigher, std::vector<WeighedCandidate>& found,
-                                  Refusals& refusals) const;
-  // Those of a family's refusals that say at least how long a candidate takes: they wait for that. False: none says so.
-  [[nodiscard]] bool put_off(std::int64_t family, const Refusals& refusals);
-  void sort_waiting();
+  [[nodiscard]] bool weigh_family(std::int64_t family, Evaluated which, const Weigher& weigher,
+                                  std::vector<WeighedCandidate>& found, Refusals& refusals) const;
+  // Lets the candidates wait whose refusals give a least time.
+  void put_off(std::int64_t family, const Refusals& refusals);
+  [[nodiscard]] Turn turn_of(const Family& family, std::int64_t split) const;
+  void set_turn(std::int64_t family);
+  // By turn; where each takes long, families whose quick splits fit first, the fastest before; then by bound and
+  // number.
+  [[nodiscard]] std::tuple<Turn, Seconds, Seconds, std::int64_t> place_of(std::int64_t family) const;
   void tell() const;
 
   const SearchSpace& space_;

@@ -135,6 +135,10 @@ void print_counts(const Planned& planned) {
   } else {
     std::cout << fmt::format("  {} evaluated by the longest path, {} by simulation; {} could not be built\n",
                              result.evaluated, result.simulated, result.pruned);
+    if (result.bounded > 0) {
+      std::cout << fmt::format("  {} long cost-driven schedules were not made: they cannot be as fast\n",
+                               result.bounded);
+    }
   }
   if (result.unproven > 0) {
     std::cout << fmt::format("  of {} it took too long to prove whether a split fits\n", result.unproven);
@@ -271,6 +275,9 @@ void print(const Planned& planned, const Candidate& chosen, const std::optional<
   const std::string host = host_text(chosen.plan, fullest_rank(chosen.ranks).rank);
   if (!host.empty()) std::cout << "  host: " << host << '\n';
   print_counts(planned);
+  if (chosen.engine == path_engine && options.engine != path_engine) {
+    std::cout << "  the best step is by the longest path: no time was left to simulate it\n";
+  }
   if (options.explain) print_explanation(planned, scenario, chosen);
   if (options.planning.pareto) print_pareto(planned, scenario);
 }
@@ -293,7 +300,10 @@ ExitStatus plan(const PlanOptions& options) {
     throw InputError(options.scenario, "is a plan, expected a scenario",
                      "plumb simulate " + options.scenario + " predicts it");
   }
-  const Scenario scenario = read_scenario(options.scenario, options.overrides);
+  const Scenario scenario = [&] {
+    const SignOfLife alive("reading");
+    return read_scenario(options.scenario, options.overrides);
+  }();
   const Evaluator evaluator = find_engine(options.engine);
   const std::vector<std::string> baselines = each_once(options.baselines);
   for (const std::string& name : baselines) (void)find_baseline(name);  // refused before a long search
@@ -309,9 +319,10 @@ ExitStatus plan(const PlanOptions& options) {
     rows.push_back({name, weigh_baseline(scenario, chosen, find_baseline(name), evaluator)});
   }
   std::optional<BaselineRow> habit;
-  if (has_habit(chosen)) {
+  if (has_habit(chosen) && (planned.finished || !is_made_for_times(chosen.choice.schedule))) {
     const std::string name = "megatron-first-last";
-    habit = {name, weigh_baseline(scenario, chosen, find_baseline(name), evaluator)};
+    const Evaluator engine = planned.finished ? evaluator : within_grace(evaluator);
+    habit = {name, weigh_baseline(scenario, chosen, find_baseline(name), engine)};
   }
   if (options.json) {
     std::cout << to_text(to_json(planned, chosen, rows, habit, scenario, options));

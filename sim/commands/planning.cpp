@@ -126,15 +126,18 @@ Planned all_weighed(const Scenario& scenario, const Evaluator& engine, const Pla
   const InterruptWatch watch;
   Progress progress("planning");
   int done_so_far = 0;
-  int in_all = 0;
+  auto in_all = static_cast<int>(combinations(scenario));
+  Seconds best = longest_time;
+  const auto note = [&] { return best < longest_time ? "best so far " + to_text(best) : std::string(); };
   const auto limit = time_limit_of(options);
   const Stop stop = Stop(&interrupted, limit ? deadline_after(*limit) : std::nullopt).looked_at_by([&] {
-    if (in_all > 0) progress.update(done_so_far, in_all);
+    progress.update(done_so_far, in_all, note());
   });
-  const auto tell = [&](int done, int total) {
+  const auto tell = [&](int done, int total, Seconds best_so_far) {
     done_so_far = done;
     in_all = total;
-    progress.update(done, total);
+    best = best_so_far;
+    progress.update(done, total, note());
   };
   Planned planned{.planning = plan_scenario(scenario, engine, tell, &stop)};
   std::vector<Candidate>& candidates = planned.planning.candidates;
@@ -145,6 +148,8 @@ Planned all_weighed(const Scenario& scenario, const Evaluator& engine, const Pla
     const Layout& layout = candidate.choice.layout.value_or(scenario.layout);
     if (candidate.unproven) {
       log.unproven(candidate.reason, 1);
+    } else if (candidate.at_least) {
+      log.too_slow(layout, *candidate.at_least, 1);
     } else if (!candidate.built) {
       log.cannot_be_built(candidate.reason, 1);
     } else if (!candidate.fits) {

@@ -377,7 +377,10 @@ ExitStatus show(const ShowOptions& options) {
   }
   const InputKind kind = kind_of_input(options.input);
   if (kind == InputKind::machine || kind == InputKind::software) return show_numbers(options);
-  const Shown shown = gather(options);
+  const Shown shown = [&] {
+    const SignOfLife alive("show");
+    return gather(options);
+  }();
   if (!options.sites.empty()) return show_sites(shown, options);
   if (options.json) {
     std::cout << to_text(to_json(shown));

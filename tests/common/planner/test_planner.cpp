@@ -65,7 +65,7 @@ TEST_CASE("all candidates are weighed, uniform among them, and the best is first
   // Microbatches 1, 2, 4, 8; dynamic and uniform split.
   const int candidates = 4 * static_cast<int>(scenario.schedules.size()) * 2;
   int calls = 0;
-  const PlanningResult result = plan_scenario(scenario, predict_by_path, [&](int done, int total) {
+  const PlanningResult result = plan_scenario(scenario, predict_by_path, [&](int done, int total, Seconds) {
     ++calls;
     CHECK(done == calls);
     CHECK(total == candidates);

@@ -78,12 +78,53 @@ TEST_CASE("a candidate ruled out before its cost-driven schedule is made is not 
         if (!least) continue;
         ++told;
         REQUIRE(*least > at_most);
-        REQUIRE(*least <= whole->iteration * (1 + 1e-12));
+        if (whole->fits) REQUIRE(*least <= whole->iteration * (1 + 1e-12));
       }
     }
   }
   CHECK(told > 2 * built / 3);
   CHECK(built >= found_in(26));
+}
+
+TEST_CASE("a family is ruled out only where every split that fits takes longer, by all splits") {
+  int ruled_out = 0;
+  int built = 0;
+  for (std::uint64_t seed = 0; seed < cases(40U); ++seed) {
+    RandomFamilies random(seed + 900);
+    const Scenario scenario = random.scenario();
+    FastEvaluator fast(scenario);
+    CAPTURE(seed);
+    for (int n = 0; n < 6; ++n) {
+      Family family = random.family(all_schedules());
+      family.layout.pipeline = random.number(1, 4);
+      family.schedule.slice_tokens.clear();
+      family.schedule.slices_by = SlicesBy::tokens;
+      const auto layers = static_cast<int>(scenario.model.layers.size());
+      const int count = stages_of(family.schedule, family.layout.pipeline);
+      if (count > layers || layers > 14) continue;
+      Seconds least = longest_time;
+      for_all_splits(layers, count, [&](const Split& all) {
+        const SplitChoice split{.method = SplitMethod::counts, .counts = all.layers};
+        const auto found = if_built([&] { return fast.weigh(family, split); });
+        if (found && found->fits) least = std::min(least, found->iteration);
+      });
+      if (least == longest_time) continue;
+      ++built;
+      CAPTURE(family.schedule.name, family.schedule.chunks, describe(family.layout), family.microbatch);
+      for (const double part : {0.7, 0.9, 0.97, 1.0 + 1e-9}) {
+        try {
+          static_cast<void>(fast.weigh(family, {.method = SplitMethod::dynamic}, least * part));
+        } catch (const SlowerThanAsked& slower) {
+          ++ruled_out;
+          REQUIRE(part < 1);
+          REQUIRE(slower.least > least * part);
+        } catch (const InputError&) {  // a dynamic split may be refused where a written one is not
+        }
+      }
+    }
+  }
+  CHECK(built >= found_in(60));
+  CHECK(ruled_out > built);
 }
 
 TEST_CASE("over random families of every schedule the fast way says what the whole plan says") {

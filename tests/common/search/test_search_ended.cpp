@@ -142,7 +142,7 @@ TEST_CASE("told to end, the best one's uniform split is weighed all the same, un
     std::atomic<bool> ended = false;
     const Stop stop(&ended, std::nullopt);
     return plan_scenario(
-        scenario, predict_by_path, [&](int, int) { ended = true; }, &stop);
+        scenario, predict_by_path, [&](int, int, Seconds) { ended = true; }, &stop);
   };
   const PlanningResult found = ended_at_once("1f1b");
   REQUIRE(found.candidates.size() == 2);
