@@ -65,8 +65,9 @@ std::string heading_of(const OptionHelp& option) {
 
 std::string described(const OptionHelp& option) {
   std::string text = option.description;
-  const bool ended = text.ends_with("…") || std::string_view(".?!:").find(text.back()) != std::string_view::npos;
-  if (!text.empty() && !ended) text += ".";
+  const bool ended =
+      text.empty() || text.ends_with("…") || std::string_view(".?!:").find(text.back()) != std::string_view::npos;
+  if (!ended) text += ".";
   if (!option.default_text.empty()) text += " Default: " + option.default_text + ".";
   return text;
 }

@@ -68,6 +68,12 @@ struct Software {
   bool operator==(const Software&) const = default;
 };
 
+// False for the software of a scenario that names none: each software that is read has a source.
+[[nodiscard]] inline bool is_stated(const Software& software) { return !software.source.empty(); }
+
+// "megatron-2022", "plumb (not stated)".
+[[nodiscard]] std::string describe(const Software& software);
+
 // Whether a rank of a tensor group sends its part of a message alone, of hidden states that are divided already or that
 // the software scatters; and whether the others' parts are gathered from their tensor group on arrival.
 [[nodiscard]] inline bool sends_parts(const Software& software, const TensorLayout& tensor) {

@@ -237,6 +237,7 @@ void print(const Planned& planned, const Candidate& chosen, const std::optional<
                            scenario.model.name, scenario.cluster.ranks, scenario.cluster.machine.name,
                            planned.searched ? "open" : describe(scenario.layout), scenario.training.global_batch,
                            scenario.training.sequence, to_text(scenario.cluster.machine.device.memory.value));
+  std::cout << fmt::format("software: {}\n", describe(scenario.software));
   for (const std::string& line : {framework_text(scenario), experts_text(scenario.model)}) {
     if (!line.empty()) std::cout << line << '\n';
   }

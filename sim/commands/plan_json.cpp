@@ -115,6 +115,9 @@ Json to_json(const Planned& planned, const Candidate& chosen, const std::vector<
                {"left", result.left},           {"not_simulated", planned.not_predicted},
                {"finished", planned.finished},  {"unproven", result.unproven},
                {"engine", options.engine},      {"memory_bytes", scenario.cluster.machine.device.memory.value.value}};
+  json["machine"] = scenario.cluster.machine.name;
+  json["software"] = scenario.software.name;
+  json["software_stated"] = is_stated(scenario.software);
   if (const std::string why = no_stage_data(scenario); !why.empty()) json["no_data_by_stage"] = why;
   add_noise(json, scenario.profile);
   add_framework(json, scenario);

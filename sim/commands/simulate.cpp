@@ -201,6 +201,9 @@ Json to_json(const Prediction& prediction, const SimulateOptions& options) {
                {"memory_bytes", prediction.plan.cluster.machine.device.memory.value.value},
                {"host_memory_bytes", prediction.plan.cluster.machine.host.memory.value.value},
                {"engine", options.engine},
+               {"machine", prediction.plan.cluster.machine.name},
+               {"software", prediction.plan.software.name},
+               {"software_stated", is_stated(prediction.plan.software)},
                {"provenance", prediction.plan.costs.provenance},
                {"chosen", chosen_json(prediction.plan)},
                {"ranks", ranks}};
@@ -282,6 +285,7 @@ void print(const Prediction& prediction, const SimulateOptions& options) {
                            plan.training.microbatch, describe(plan.training.recompute),
                            offloads(plan.training.offload) ? ", offload " + describe(plan.training.offload) : "");
   if (!prediction.note.empty()) std::cout << "  chosen      " << prediction.note << '\n';
+  std::cout << fmt::format("  software    {}\n", describe(plan.software));
   if (const std::string line = framework_text(prediction.scenario); !line.empty()) std::cout << "  " << line << '\n';
   if (const std::string line = experts_text(plan.model); !line.empty()) std::cout << "  " << line << '\n';
   std::cout << fmt::format("  costs from  {}\n  engine      {}\n\n", plan.costs.provenance,

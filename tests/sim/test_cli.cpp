@@ -390,6 +390,26 @@ TEST_CASE("on a terminal there is colour, unless NO_COLOR is set") {
   CHECK(shown("NO_COLOR=").value().find('\033') != std::string::npos);
 }
 
+TEST_CASE("show, plan and simulate name machine and software, and tell whether the software was stated") {
+  const Folder folder;
+  const std::string text = plumb::read_file(scenario("demo"));
+  const std::string unstated = folder.file("unstated.yaml", text);
+  const std::string stated = folder.file("stated.yaml", text + "software: megatron-2022\n");
+  for (const std::string command : {"show ", "plan --engine path ", "simulate --engine path "}) {
+    CAPTURE(command);
+    CHECK_THAT(run_plumb(folder, command + unstated).out, ContainsSubstring("plumb (not stated)\n"));
+    const std::string told = run_plumb(folder, command + stated).out;
+    CHECK_THAT(told, ContainsSubstring(" megatron-2022\n") && !ContainsSubstring("not stated"));
+    const Json without = json_of(run_plumb(folder, command + unstated + " --json"));
+    CHECK(without["machine"] == "local-cpu");
+    CHECK(without["software"] == "plumb");
+    CHECK(without["software_stated"] == false);
+    const Json with = json_of(run_plumb(folder, command + stated + " --json"));
+    CHECK(with["software"] == "megatron-2022");
+    CHECK(with["software_stated"] == true);
+  }
+}
+
 TEST_CASE("without a terminal there is no escape code and no progress, with or without NO_COLOR") {
   const Folder folder;
   for (const std::string environment : {"", "NO_COLOR=1", "TERM=xterm-256color"}) {

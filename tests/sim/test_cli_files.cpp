@@ -52,7 +52,7 @@ TEST_CASE("a timeline, or a machine, where a scenario is expected is called what
   for (const std::string command : {"simulate ", "show ", "plan "}) {
     for (const auto& [file, words] : {std::pair(timeline, std::pair("is a timeline", "plumb diff")),
                                       std::pair(machine, std::pair("is a machine", "cluster: {machine: "))}) {
-      if (command == "show " && file == machine) continue;  // which it shows
+      if (command == "show " && file == machine) continue;  // shown, not refused
       const Outcome outcome = run_plumb(folder, command + file);
       refuses(outcome, {file, words.first, words.second});
       CHECK(std::ranges::count(outcome.err, '\n') == 2);  // and its hint

@@ -36,7 +36,7 @@ TEST_CASE("a mistake in a scenario is named with what is meant") {
            {"machine: dgx-h100", "machine: b200", {"'dgx-b200'"}},
            {"machine: dgx-h100", "machine: '4090'", {"'pcie-rtx4090'"}},
            {"{machine: dgx-h100, ranks: 4}", "H100", {"unknown machine 'H100'", "cluster: {machine: dgx-h100}"}},
-           {"schedule: 1f1b", "schedule: zbh3", {"unknown schedule 'zbh3'", "did you mean 'zb-h1'?"}},
+           {"schedule: 1f1b", "schedule: zb-h3", {"unknown schedule 'zb-h3'", "did you mean 'zb-h1'?"}},
            {"precision: bf16", "precision: fp8", {"training.precision", "'fp8'", "bf16"}},
            {"full/dense*8", "full/mlpp*8", {"layers", "mlpp", "dense"}},
            // Keys of other frameworks, and typing errors.
@@ -53,7 +53,7 @@ TEST_CASE("a mistake in a scenario is named with what is meant") {
            {"training:", "trainig:", {"unknown key 'trainig'", "did you mean 'training'?"}},
            // Units and numbers.
            {"ranks: 4", "ranks: 4, memory: 80", {"cluster.memory", "GiB"}},
-           {"ranks: 4", "ranks: 4, memory: 80 Gb", {"cluster.memory", "'80 Gb'"}},
+           {"ranks: 4", "ranks: 4, memory: 80 Gb", {"cluster.memory", "unknown unit 'Gb'"}},
            {"pipeline: 4", "pipeline: 3", {"pipeline"}},
            {"\"full/dense*8\"", "8", {"layers", "full/dense*12"}}}) {
     const std::string file = folder.file("s.yaml", replaced(base, mistake.right, mistake.wrong));

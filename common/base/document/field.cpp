@@ -371,6 +371,11 @@ class Checker {
            std::ranges::any_of(one_of->shapes, [&](const FieldShape& one) { return knows(one, word); });
   }
 
+  // A value of one of the block's keys: "2d" is a kind of tensor layout.
+  static bool names_a_value(const FieldBlock& block, const std::string& word) {
+    return std::ranges::any_of(block.fields, [&](const Field& field) { return knows(field.shape, word); });
+  }
+
   void one(const FieldShape& shape, const YamlValue& value) {
     std::visit(Overloaded{[&](const BooleanShape&) { (void)value.boolean(); },
                           [&](const WholeShape& whole) {
@@ -520,7 +525,8 @@ class Checker {
       }
       for (const FieldShape& shape : one_of.shapes) {
         const auto* inner = std::get_if<BlockShape>(&shape.form);
-        if (inner != nullptr && (example.empty() || value.is_number())) return refuse_no_block(*inner->block, value);
+        if (inner != nullptr && (example.empty() || value.is_number() || names_a_value(*inner->block, word)))
+          return refuse_no_block(*inner->block, value);
       }
     }
     const std::string found = !value.is_scalar() || value.is_null() ? "" : ", not '" + excerpt(value.text()) + "'";

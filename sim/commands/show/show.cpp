@@ -157,6 +157,12 @@ Json to_json(const Shown& shown) {
   if (shown.scenario) add_noise(result, shown.scenario->profile);
   if (shown.scenario) add_framework(result, *shown.scenario);
   if (shown.scenario || shown.plan) add_experts(result, shown.model);
+  if (shown.scenario || shown.plan) {
+    const Software& software = shown.scenario ? shown.scenario->software : shown.plan->software;
+    result["machine"] = (shown.scenario ? shown.scenario->cluster : shown.plan->cluster).machine.name;
+    result["software"] = software.name;
+    result["software_stated"] = is_stated(software);
+  }
   if (shown.plan) {
     result["layout"] = describe(shown.plan->layout);
     result["schedule"] = shown.plan->schedule.name;
@@ -320,6 +326,7 @@ void print(const Shown& shown) {
     print_cluster(scenario != nullptr ? scenario->cluster : shown.plan->cluster);
     print_training(scenario != nullptr ? scenario->training : shown.plan->training,
                    scenario != nullptr ? scenario->layout : shown.plan->layout);
+    std::cout << "software: " << describe(scenario != nullptr ? scenario->software : shown.plan->software) << '\n';
   }
   if (shown.plan) {
     print_plan(*shown.plan);
