@@ -47,8 +47,8 @@ GroupPlacement tensor_placement(const Layout& layout, const Cluster& cluster) {
 namespace {
 
 // The tensor group's ranks as three nested axes, of which the middle one is a group: `inner` ranks of other groups
-// stand between its neighbours. Such layouts have no context and expert ranks (common/capability/capability_rules.cpp), whose places
-// in the mesh these take.
+// stand between its neighbours. They take the places of context and expert ranks in the mesh, which no layout has yet
+// (common/capability/capability_rules.cpp).
 Layout with_three_axes(const Layout& layout, int inner, int own) {
   Layout split = layout;
   split.tensor = {.degree = inner};

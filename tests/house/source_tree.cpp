@@ -46,9 +46,10 @@ const std::vector<Library> libraries = {
 };
 
 // The rooms of common in the order in which the data flow: each may include those before it.
-const std::vector<std::string> rooms = {"base", "capability", "model",       "cluster", "layout",  "placement", "split",
-                                        "schedule",   "cost",          "program", "graph",   "timeline",  "scenario",
-                                        "block_cost", "scenario_file", "plan",    "planner", "study",     "search"};
+const std::vector<std::string> rooms = {"base",      "capability", "model",    "cluster",    "layout",
+                                        "placement", "split",      "schedule", "cost",       "program",
+                                        "graph",     "timeline",   "scenario", "block_cost", "scenario_file",
+                                        "plan",      "planner",    "study",    "search"};
 
 // Returns the index of a path like common/ROOM/… in `rooms`; nullopt for other paths.
 std::optional<std::size_t> room_of(std::string_view path) {

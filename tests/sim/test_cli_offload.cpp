@@ -91,9 +91,10 @@ TEST_CASE("simulate and plan say what of the activations stands on the host") {
   std::set<std::string> weighed;
   for (const Json& candidate : planned["candidates"]) weighed.insert(candidate["offload"].get<std::string>());
   CHECK(weighed == std::set<std::string>{"none", "optimizer", "activations", "optimizer+activations"});
-  refuses(run_plumb(folder, "plan " + folder.file("redone.yaml", replaced(with("activations"), "microbatch: 1,",
-                                                                          "microbatch: 1, recompute: full,"))),
-          {"offload of activations cannot be planned yet with recompute: full of whole stages", "recompute_unit: layer"});
+  refuses(
+      run_plumb(folder, "plan " + folder.file("redone.yaml", replaced(with("activations"), "microbatch: 1,",
+                                                                      "microbatch: 1, recompute: full,"))),
+      {"offload of activations cannot be planned yet with recompute: full of whole stages", "recompute_unit: layer"});
 }
 
 // fp32: what STEP updates on the device comes up before and goes down behind.
@@ -120,8 +121,7 @@ TEST_CASE("simulate says what of the weights stands on the host, and refuses it 
   CHECK(predicted["iteration_s"].get<double>() > without["iteration_s"].get<double>());
   CHECK_THAT(run_plumb(folder, "simulate " + here).out, ContainsSubstring("offload: parameters would free "));
   const std::string whole = folder.file("whole.yaml", shared_by("zero1", with("parameters")));
-  refuses(run_plumb(folder, "plan " + whole),
-          {"only sharded weights can be offloaded", "sharding: fsdp"});
+  refuses(run_plumb(folder, "plan " + whole), {"only sharded weights can be offloaded", "sharding: fsdp"});
 }
 
 TEST_CASE("offload without a host is refused with the key that says what it is") {

@@ -108,8 +108,10 @@ TEST_CASE("plan searches a vocabulary over the pipeline beside open degrees, and
   CHECK(again["iteration_s"] == best["iteration_s"]);
   std::string reasons;
   for (const Json& group : found["explain"]) reasons += group.value("reason", "") + "\n";
-  CHECK_THAT(reasons, ContainsSubstring("with asynchronous tensor parallelism") && ContainsSubstring("with sharding zero2") &&
-                          ContainsSubstring("the whole head of gpipe cannot be planned yet with a vocabulary over the pipeline"));
+  CHECK_THAT(
+      reasons,
+      ContainsSubstring("with asynchronous tensor parallelism") && ContainsSubstring("with sharding zero2") &&
+          ContainsSubstring("the whole head of gpipe cannot be planned yet with a vocabulary over the pipeline"));
   const std::string told = run_plumb(folder, "plan " + file + " --engine path --explain").out;
   CHECK_THAT(told, ContainsSubstring("pp8·vocabulary1") || ContainsSubstring("pp8·vocabulary2") ||
                        ContainsSubstring("pp4·dp2·vocabulary") || ContainsSubstring("pp4·tp2·vocabulary"));

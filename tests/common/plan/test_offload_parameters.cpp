@@ -324,8 +324,8 @@ TEST_CASE("a plan with weights on the host is read back as it was, and an edited
 TEST_CASE("layouts that cannot offload weights are refused by name") {
   for (const std::string rule : {"none", "zero1", "zero2"}) {
     CHECK_THAT(refusal_of_case(with_offload_of({.nodes = 4, .data = 4, .sharding = rule}, "parameters")),
-               ContainsSubstring("only sharded weights can be offloaded") &&
-                   ContainsSubstring("sharding: fsdp") && ContainsSubstring("zero3"));
+               ContainsSubstring("only sharded weights can be offloaded") && ContainsSubstring("sharding: fsdp") &&
+                   ContainsSubstring("zero3"));
   }
   CHECK_THAT(
       refusal_of_case(

@@ -165,9 +165,12 @@ TEST_CASE("units of layers are refused with what moves in other parts") {
     c.training = training;
     return refused(c);
   };
-  CHECK_THAT(with("", ", offload: activations"), ContainsSubstring("layers_per_unit of 2 or more cannot be planned yet with offload of activations"));
-  CHECK_THAT(with("", ", offload: parameters"), ContainsSubstring("layers_per_unit of 2 or more cannot be planned yet with offload of parameters"));
-  CHECK_THAT(with(", secondary_shard: 8", ""), ContainsSubstring("layers_per_unit of 2 or more cannot be planned yet with secondary_shard of ZeRO++"));
+  CHECK_THAT(with("", ", offload: activations"),
+             ContainsSubstring("layers_per_unit of 2 or more cannot be planned yet with offload of activations"));
+  CHECK_THAT(with("", ", offload: parameters"),
+             ContainsSubstring("layers_per_unit of 2 or more cannot be planned yet with offload of parameters"));
+  CHECK_THAT(with(", secondary_shard: 8", ""),
+             ContainsSubstring("layers_per_unit of 2 or more cannot be planned yet with secondary_shard of ZeRO++"));
   CHECK(with("", ", offload: optimizer") == "no error");
 }
 
@@ -187,8 +190,10 @@ TEST_CASE("weights and activations that stand on the host move beside what is ga
   }
   LayoutCase both = prefetching("fsdp" + gathered_at_use, 2, "12 GB/s");
   both.training = ", offload: activations+parameters";
-  CHECK_THAT(refused(both), ContainsSubstring("a prefetch of 2 or more cannot be planned yet with offload of activations and parameters") &&
-                                ContainsSubstring("hint: prefetch: 1"));
+  CHECK_THAT(
+      refused(both),
+      ContainsSubstring("a prefetch of 2 or more cannot be planned yet with offload of activations and parameters") &&
+          ContainsSubstring("hint: prefetch: 1"));
 }
 
 TEST_CASE("a plan keeps how far ahead it gathers, and may not be edited into another depth") {
@@ -209,6 +214,9 @@ TEST_CASE("a plan keeps how far ahead it gathers, and may not be edited into ano
 TEST_CASE("software that moves nothing beside computing gathers nothing two blocks ahead") {
   LayoutCase c = prefetching("fsdp" + gathered_at_use, 2, "12 GB/s");
   c.software = "{like: plumb, data_overlap: false}";
-  CHECK_THAT(refused(c), ContainsSubstring("prefetch of 2 or more cannot be planned yet with software that overlaps no data-parallel collectives") &&
-                             ContainsSubstring("data_overlap: true"));
+  CHECK_THAT(
+      refused(c),
+      ContainsSubstring(
+          "prefetch of 2 or more cannot be planned yet with software that overlaps no data-parallel collectives") &&
+          ContainsSubstring("data_overlap: true"));
 }

@@ -286,7 +286,8 @@ TEST_CASE("vocabulary over the pipeline: what cannot be planned is refused by na
       told(parallel, "schedule: 1f1b\n", "vocabulary: 500"),
       at_vocabulary(parallel, "a vocabulary of 500 does not divide over 4 pipeline ranks of 2 tensor ranks each"));
   const std::string sharded = "pipeline: 4, data: {degree: 2, sharding: fsdp}";
-  CHECK_THAT(told(sharded), at_vocabulary(sharded, "a vocabulary over the pipeline cannot be planned yet with sharding fsdp"));
+  CHECK_THAT(told(sharded),
+             at_vocabulary(sharded, "a vocabulary over the pipeline cannot be planned yet with sharding fsdp"));
   CHECK_THAT(told("pipeline: 8", "schedule: 1f1b\n", "vocabulary: 500"),
              at_vocabulary("pipeline: 8", "a vocabulary of 500 does not divide over 8 pipeline ranks"));
   CHECK_THAT(

@@ -112,16 +112,19 @@ TEST_CASE("parts of ZeRO++ are executed where they have something to be checked 
   CHECK_THAT(refusal(plan, nccl), ContainsSubstring("ZeRO++ on a GPU or over NCCL is not executed yet"));
   Plan once = plan;
   once.layout.data.reduces_each_microbatch = false;
-  CHECK_THAT(refusal(once), ContainsSubstring("dp4·zero3·qwZ·hpZ2·qgZ2: quantized_gradients of ZeRO++ with gradients reduced once a step") &&
-                                ContainsSubstring("reduce: each_microbatch"));
+  CHECK_THAT(
+      refusal(once),
+      ContainsSubstring("dp4·zero3·qwZ·hpZ2·qgZ2: quantized_gradients of ZeRO++ with gradients reduced once a step") &&
+          ContainsSubstring("reduce: each_microbatch"));
   Plan whole = plan;
   whole.layout.data.secondary_shard = 0;
   whole.layout.data.reshard_after_forward = false;
-  CHECK_THAT(refusal(whole), ContainsSubstring("quantized_weights of ZeRO++ with weights gathered once a step is not executed yet"));
+  CHECK_THAT(refusal(whole),
+             ContainsSubstring("quantized_weights of ZeRO++ with weights gathered once a step is not executed yet"));
   Plan divided = plan;
   divided.layout.tensor.degree = 2;
-  CHECK_THAT(refusal(divided),
-             ContainsSubstring("quantized_weights of ZeRO++ with 1d tensor parallelism") && ContainsSubstring("secondary_shard alone"));
+  CHECK_THAT(refusal(divided), ContainsSubstring("quantized_weights of ZeRO++ with 1d tensor parallelism") &&
+                                   ContainsSubstring("secondary_shard alone"));
   divided.layout.data.quantized_weights = false;
   divided.layout.data.quantized_gradients = 0;
   CHECK(refusal(divided).empty());
@@ -204,8 +207,7 @@ TEST_CASE(
   CHECK(of(two_d, [](Plan& plan) { plan.layout.data.degree = 2; }).empty());
   SessionOptions cuda;
   cuda.device = "cuda";
-  CHECK_THAT(of(two_d, nothing, cuda), ContainsSubstring("tp4") &&
-                                           ContainsSubstring("where ranks share one device") &&
+  CHECK_THAT(of(two_d, nothing, cuda), ContainsSubstring("tp4") && ContainsSubstring("where ranks share one device") &&
                                            ContainsSubstring("--transport nccl") && ContainsSubstring("--device cpu"));
   cuda.transport = "nccl";
   CHECK(of(two_d, nothing, cuda).empty());
@@ -220,10 +222,12 @@ TEST_CASE(
   CHECK_THAT(of(two_d, in_panels, cuda), ContainsSubstring("panels overlapped with matmuls on a GPU or over NCCL") &&
                                              ContainsSubstring("asynchronous: false") &&
                                              ContainsSubstring("--transport local or gloo"));
-  CHECK_THAT(of(two_d, [](Plan& plan) { plan.training.lora = Lora{}; }), ContainsSubstring("LoRA cannot be planned yet with a 2d"));
+  CHECK_THAT(of(two_d, [](Plan& plan) { plan.training.lora = Lora{}; }),
+             ContainsSubstring("LoRA cannot be planned yet with a 2d"));
   CHECK_THAT(of(two_d, [](Plan& plan) { plan.training.offload.optimizer = true; }),
              ContainsSubstring("offload of optimizer states with a 2d") && ContainsSubstring("offload: none"));
-  CHECK_THAT(of(two_d, [](Plan& plan) { plan.schedule.slices = 2; }), ContainsSubstring("a schedule of slices of sequences"));
+  CHECK_THAT(of(two_d, [](Plan& plan) { plan.schedule.slices = 2; }),
+             ContainsSubstring("a schedule of slices of sequences"));
   CHECK_THAT(of(two_d, [](Plan& plan) { plan.model = test::mixtral(2); }), ContainsSubstring("a mixture of experts"));
   CHECK_THAT(of(two_d, [](Plan& plan) { plan.model = test::hybrid(); }), ContainsSubstring("gated delta rule"));
   CHECK_THAT(of(two_d, [](Plan& plan) { plan.model = test::vit(2); }), ContainsSubstring("a model of images"));
