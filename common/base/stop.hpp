@@ -34,6 +34,7 @@ class Stop {
     return same;
   }
 
+  [[nodiscard]] bool has_deadline() const { return deadline_.has_value(); }
   [[nodiscard]] bool ended() const;
   // Throws Stopped if it has.
   void check() const;

@@ -343,7 +343,11 @@ PlanningResult plan_scenario(const Scenario& scenario, const Evaluator& evaluato
   const std::vector<PlanChoice> choices = all_choices(scenario);
   std::vector<std::pair<Turn, std::size_t>> order;
   for (std::size_t n = 0; n < choices.size(); ++n) order.emplace_back(turn_of(scenario, choices[n]), n);
-  std::ranges::sort(order);
+  // A short work without a limit keeps the order of the file: SimGrid's last digits depend on what ran before.
+  const bool limited = stop != nullptr && stop->has_deadline();
+  if (limited || std::ranges::any_of(choices, [&](const PlanChoice& choice) { return is_long(scenario, choice); })) {
+    std::ranges::sort(order);
+  }
   std::vector<std::size_t> places;  // of the candidates among the choices
   Seconds best = longest_time;
   const auto usable = [](const Candidate& candidate) { return candidate.own && candidate.fits; };

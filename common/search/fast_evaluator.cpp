@@ -24,6 +24,7 @@
 #include "common/search/peak_memory.hpp"
 #include "common/search/split_proof.hpp"
 #include "common/search/structure_cache.hpp"
+#include "common/split/equal_layers.hpp"
 
 namespace plumb {
 namespace {
@@ -204,7 +205,10 @@ const ComputeCost& FastEvaluator::Impl::cost_of(int stage, int first, int last) 
 bool FastEvaluator::Impl::all_splits_exceed(Seconds at_most) {
   const CompiledGraph& compiled = structure_->compiled;
   const int count = stages(plan_.schedule);
-  set_costs(uniform_split(static_cast<int>(plan_.model.layers.size()), count));  // messages cost what they do here
+  const SplitProblems problems = split_problems(plan_, blocks_.blocks(*runs_), held_with(*structure_, more_), stop_);
+  const WeighedChain chain(problems.least);
+  if (chain.most_stages_of_a_rank() == 1 || EqualLayers::are(chain)) return false;  // its search is the quicker one
+  set_costs(uniform_split(static_cast<int>(plan_.model.layers.size()), count));     // messages cost what they do here
   SplitDurations durations{.fixed = durations_, .kinds = std::vector<std::vector<std::size_t>>(as_size(count))};
   for (std::size_t kind = 1; kind < compiled.durations.size(); ++kind) {
     const Node& node = compiled.durations[kind].node;
@@ -218,8 +222,6 @@ bool FastEvaluator::Impl::all_splits_exceed(Seconds at_most) {
       *seconds++ = (time_alone(compiled.durations[kind].node, costs_) * compiled.durations[kind].turns).value;
     }
   };
-  const SplitProblems problems = split_problems(plan_, blocks_.blocks(*runs_), held_with(*structure_, more_), stop_);
-  const WeighedChain chain(problems.least);
   SplitProof proof(compiled, more_, chain, durations);
   const bool proven = proof.none_within(at_most, times_);
   set_.clear();  // costs_ has others

@@ -131,11 +131,9 @@ class Folding {
 
   void add_problem(std::size_t i) {
     const ScheduleProblem& problem = problems_[i];
-    ProblemCause cause{.text = problem.text};
-    if (!problem.ranks.empty() && !problem.actions.empty()) {
-      cause.place = place_of(reading_, problem.ranks.front(), problem.actions.front(), file_);
-    }
-    causes_.push_back(cause);
+    const bool placed = !problem.ranks.empty() && !problem.actions.empty();
+    const Place place = placed ? place_of(reading_, problem.ranks.front(), problem.actions.front(), file_) : Place{};
+    causes_.push_back({.place = place, .text = problem.text});
     folded_[i] = true;
     if (problem.kind == Kind::duplicate && !problem.actions.empty() && !problem.ranks.empty()) {
       fold_first(problem.ranks.front(), problem.actions.front(), true);
