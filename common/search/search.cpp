@@ -248,7 +248,7 @@ class Search {
     }
   }
 
-  // Where stages have different data degrees, the cuts of the planners that choose replicas too: for the best one's
+  // Predicts the cuts of planners that choose replicas too, if stages have different data degrees: for the best one's
   // layout one of them may be faster by the engine than the cut that the longest path prefers.
   void take_cuts_of_others() {
     if (predictions_.empty() || weighing_.ended() || !space_.scenario().stage_data_pipelines) return;

@@ -8,9 +8,9 @@ namespace plumb {
 namespace {
 
 constexpr int most_rounds = 60;
-constexpr double rounding = 1e-9;                         // of sums in another order
-constexpr std::size_t most_runs = 400'000;                // of all stages together: some 10 MB
-constexpr std::size_t most_nodes = std::size_t{1} << 21;  // of a path's graph: some milliseconds a round
+constexpr double rounding = 1e-9;                         // relative difference of sums in another order
+constexpr std::size_t most_runs = 400'000;                // over all stages: some 10 MB
+constexpr std::size_t most_nodes = std::size_t{1} << 21;  // nodes of a path's graph: some milliseconds a round
 constexpr double infinite = std::numeric_limits<double>::infinity();
 
 void mix(std::vector<double>& into, const std::vector<double>& pick, double part) {

@@ -38,9 +38,9 @@ class SplitProof {
     std::vector<double> passes;  // by kind: how often the mixed paths pass it
     std::vector<double> fixed;   // by rank: weight of the bytes that its stages hold at any moment
     std::vector<double> kept;    // by stage: weight of the bytes that they keep for microbatches
-    double allowed = 0;          // what the mixed picks may take, in the same units
+    double allowed = 0;          // most that the mixed picks may take, in the same units
   };
-  // Of one stage, in the order of starts and ends.
+  // Runs of one stage, in the order of starts and ends.
   struct Runs {
     int first_start = 0;
     int last_start = 0;

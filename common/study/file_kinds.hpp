@@ -11,7 +11,7 @@ namespace plumb {
 struct FileKind {
   std::string name;         // "scenario", as `plumb schema` calls it
   std::string description;  // one sentence
-  FieldShape shape;         // of the whole file
+  FieldShape shape;         // shape of the whole file
   const FieldBlock* block;  // its outermost block
 };
 // Every kind: scenario, machine, software, model, what-if, table.

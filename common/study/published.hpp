@@ -62,7 +62,7 @@ struct PublishedTable {
 // As in the file.
 [[nodiscard]] const std::vector<std::string>& published_metric_names();
 
-inline constexpr double largest_measurement = 1e9;  // of any metric
+inline constexpr double largest_measurement = 1e9;  // largest value of any metric
 
 // Table of the fields of such a file.
 [[nodiscard]] const FieldBlock& table_block();

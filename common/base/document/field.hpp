@@ -49,7 +49,7 @@ struct WordShape {
 struct TextShape {
   std::string what;                     // "a file"
   std::vector<std::string> names = {};  // values that are known
-  std::string pattern = {};             // regular expression for whole texts that are no name; empty: any text
+  std::string pattern = {};             // regular expression for whole texts that are no name; any text if empty
 };
 // Pattern of a file's name where a name may stand.
 inline constexpr const char* file_pattern = ".*\\.(yaml|yml|json)";
@@ -77,7 +77,7 @@ struct Field {
   std::string key = {};
   FieldShape shape = {};
   std::string description = {};
-  std::string default_text = {};  // as YAML, or in words where it depends on other keys; empty: none
+  std::string default_text = {};  // as YAML, or in words if it depends on other keys; empty if there is none
   std::string example = {};       // a value, as YAML
   bool required = false;
   std::string unless = {};  // key that stands in for a required one
