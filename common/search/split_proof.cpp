@@ -8,7 +8,7 @@ namespace plumb {
 namespace {
 
 constexpr int most_rounds = 60;
-constexpr double rounding = 1e-9;                         // relative difference of sums in another order
+constexpr double proof_rounding = 1e-9;                   // relative difference of sums in another order
 constexpr std::size_t most_runs = 400'000;                // over all stages: some 10 MB
 constexpr std::size_t most_nodes = std::size_t{1} << 21;  // nodes of a path's graph: some milliseconds a round
 constexpr double infinite = std::numeric_limits<double>::infinity();
@@ -160,8 +160,8 @@ bool SplitProof::none_within(Seconds at_most, CompiledTimes& times) {
   Mixture pick;
   for (int round = 0; round < most_rounds; ++round) {
     if (chain_.stop() != nullptr) chain_.stop()->check();
-    if (lightest(mixture) > rounding) return true;
-    if (worst(at_most.value, times, pick) <= rounding) return false;
+    if (lightest(mixture) > proof_rounding) return true;
+    if (worst(at_most.value, times, pick) <= proof_rounding) return false;
     const double part = round == 0 ? 1 : 2.0 / (round + 2);
     mix(mixture.passes, pick.passes, part);
     mix(mixture.fixed, pick.fixed, part);
