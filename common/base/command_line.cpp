@@ -196,9 +196,8 @@ void add_global_options(CLI::App& app) {
 void use_own_help(CLI::App& app) {
   app.set_help_flag("-h,--help", "Prints this help.");
   app.formatter_fn([](const CLI::App* command, const std::string& name, CLI::AppFormatMode) {
-    CommandHelp help = command_help(*command);
-    help.words = name;
-    return help_text(help);
+    const std::size_t own = name.ends_with(" " + command->get_name()) ? command->get_name().size() + 1 : name.size();
+    return help_text(command_help(*command, name.substr(0, name.size() - own)));
   });
   for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) use_own_help(*command);
 }

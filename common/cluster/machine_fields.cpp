@@ -9,10 +9,11 @@
 namespace plumb {
 namespace {
 
-// {value: …, source: …, uncertainty: …}, or the value alone. `shape` has one of a few descriptions, each with a block.
+// {value: …, source: …, uncertainty: …}, or the value alone. Equal shapes share a block.
 FieldShape sourced(const FieldShape& shape) {
   static std::map<std::string, FieldBlock> blocks;
-  const std::string key = describe(shape);
+  const auto* quantity = std::get_if<QuantityShape>(&shape.form);
+  const std::string key = describe(shape) + (quantity != nullptr && quantity->zero ? ", or zero" : "");
   if (!blocks.contains(key)) {
     blocks.emplace(
         key, FieldBlock{.name = "number",

@@ -455,14 +455,19 @@ class Checker {
         shape.form);
   }
 
-  static std::size_t known_keys(const FieldShape& shape, const YamlValue& value) {
-    const auto* block = std::get_if<BlockShape>(&shape.form);
-    if (block == nullptr) return 0;
-    std::size_t known = 0;
+  // How well a map fits a block: whether its required keys are there, then how many of its keys are known.
+  static std::pair<bool, std::size_t> fit_of(const FieldShape& shape, const YamlValue& value) {
+    const auto* inner = std::get_if<BlockShape>(&shape.form);
+    if (inner == nullptr) return {false, 0};
+    std::set<std::string> known;
     for (const YamlEntry& entry : value.entries()) {
-      if (entry.key.is_scalar() && find_field(*block->block, entry.key.text()) != nullptr) ++known;
+      if (entry.key.is_scalar() && find_field(*inner->block, entry.key.text()) != nullptr) {
+        known.insert(entry.key.text());
+      }
     }
-    return known;
+    const bool complete = std::ranges::all_of(
+        inner->block->fields, [&](const Field& field) { return !field.required || known.contains(field.key); });
+    return {complete, known.size()};
   }
 
   void any_of(const OneOfShape& one_of, const YamlValue& value) {
@@ -471,9 +476,9 @@ class Checker {
       if (has_form(shape, value)) fitting.push_back(&shape);
     }
     if (fitting.empty()) return refuse(one_of, value);
-    if (value.is_map()) {  // the block that has most of its keys
-      const auto best = std::ranges::max_element(
-          fitting, {}, [&](const FieldShape* candidate) { return known_keys(*candidate, value); });
+    if (value.is_map()) {
+      const auto best =
+          std::ranges::max_element(fitting, {}, [&](const FieldShape* candidate) { return fit_of(*candidate, value); });
       return shape(**best, value);
     }
     for (const FieldShape* candidate : fitting) {

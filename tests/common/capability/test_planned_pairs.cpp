@@ -68,7 +68,7 @@ const std::vector<Choice> choices = {
      4},
     {{Feature::data_by_stage}, Key::data, "data: {by_stage: [2, 1, 1, 1]}", 0},
     {{Feature::vocabulary_parallel}, Key::vocabulary, "vocabulary: {over: pipeline, barriers: 1}"},
-    {{Feature::lora}, Key::training, "lora: {rank: 4}"},
+    {{Feature::lora}, Key::training, "lora: {rank: 4, targets: all}"},
     {{Feature::clipping}, Key::training, "gradient_clipping: 1"},
     {{Feature::offload_optimizer}, Key::training, "offload: optimizer"},
     {{Feature::offload_activations}, Key::training, "offload: activations"},
@@ -85,7 +85,7 @@ const std::vector<Choice> choices = {
     {{Feature::slices, Feature::seq_1f1b, Feature::whole_head}, Key::schedule, "{name: seq-1f1b, slices: 2}"},
     {{Feature::evictions, Feature::bpipe, Feature::whole_head}, Key::schedule, "bpipe"},
     {{Feature::made_for_times, Feature::zb_auto, Feature::whole_head}, Key::schedule, "zb-auto"},
-    {{Feature::recompute_by_layer}, Key::software, "{like: plumb, recompute_unit: layer}"},
+    {{Feature::recompute_by_layer}, Key::software, "{like: plumb, data_overlap: true, recompute_unit: layer}"},
     {{Feature::serial_data}, Key::software, "{like: plumb, data_overlap: false}"},
 };
 
@@ -123,8 +123,8 @@ std::string text_of(const Choice& a, const Choice& b) {
   if (by_layer && training.find("recompute") == std::string::npos) training += ", recompute: full";
   return "model: {vocabulary: 512, hidden: 64, heads: 8, ffn: 128, " + of(Key::model, "layers: full/dense*8") +
          "}\ncluster: {machine: dgx-a100, nodes: 32, ranks: " + ranks + "}\ntraining: {" + training + "}\nlayout: {" +
-         layout + "}\nschedule: " + of(Key::schedule, "1f1b") + "\nsoftware: " + of(Key::software, "plumb") +
-         "\nsplit: uniform\n";
+         layout + "}\nschedule: " + of(Key::schedule, "1f1b") +
+         "\nsoftware: " + of(Key::software, "{like: plumb, data_overlap: true}") + "\nsplit: uniform\n";
 }
 
 std::string refusal_of(const std::string& text) {

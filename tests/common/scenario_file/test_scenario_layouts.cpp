@@ -78,14 +78,15 @@ TEST_CASE("a recompute is named as scenarios write it") {
 }
 
 TEST_CASE("offload is printed as scenarios write it, as one value or a list of candidates") {
+  const std::string sharded = "layout: {pipeline: 1, data: {degree: 2, sharding: fsdp}}\n";  // as parameters need
   for (const std::string name : {"none", "optimizer", "activations", "optimizer+activations", "parameters",
                                  "optimizer+parameters", "optimizer+parameters+activations"}) {
-    const Scenario one = read_text(scenario_text("training: {offload: " + name + "}\n"));
+    const Scenario one = read_text(scenario_text("training: {offload: " + name + "}\n" + sharded));
     CHECK(describe(one.training.offload) == name);
     CHECK(combinations(one) == 1);
   }
   const Offload both{.optimizer = true, .parameters = true};
-  CHECK(read_text(scenario_text("training: {offload: params + optimizer}\n")).training.offload == both);
+  CHECK(read_text(scenario_text("training: {offload: params + optimizer}\n" + sharded)).training.offload == both);
   const Scenario open = read_text(scenario_text("training: {offload: [optimizer, none]}\n"));
   CHECK(open.offloads == std::vector<Offload>{{.optimizer = true}, {}});
   CHECK(open.training.offload == open.offloads.front());
@@ -151,7 +152,9 @@ TEST_CASE("shardings are read by their names, those of others and stages' number
 TEST_CASE("how many blocks are gathered ahead is read for layouts whose actions gather") {
   const auto read = [](const std::string& layout) { return read_text(scenario_text(eight + layout)); };
   const auto of_all = [&](const std::string& more) {
-    return read("layout: {pipeline: 1, data: {degree: 8, sharding: " + more + "}}\n").layout.data.prefetch;
+    return read("layout: {pipeline: 1, data: {degree: 8, sharding: " + more +
+                "}}\nsoftware: {like: plumb, data_overlap: true}\n")
+        .layout.data.prefetch;
   };
   CHECK(of_all("fsdp") == 1);
   CHECK(of_all("fsdp, prefetch: 0") == 0);

@@ -95,7 +95,7 @@ TEST_CASE("a file that does not agree with the scenario is refused at its line")
   fails("0F0,0Q0\n1F0,1B0\n", "s.csv:1:5: '0Q0'");
   fails("0F0,0B0\n1F0,1B0\n", "scenario.yaml:14:18", "{file: other.csv}");
   fails("0F0,0B0\n1F0,1B0\n", "scenario.yaml:14:25: unknown key 'chunks'", "{file: s.csv, chunks: 2}");
-  fails("0F0,0B0\n1F0,1B0\n", "unknown alphabet '2023'", "{file: s.csv, alphabet: 2023}");
+  fails("0F0,0B0\n1F0,1B0\n", "unknown '2023'", "{file: s.csv, alphabet: 2023}");
   const Schedule schedule = generate_schedule("1f1b", {.ranks = 2, .microbatches = 4});
   (void)folder.write("r.json", to_schedule_file(with_recompute(schedule, {true, true})));
   CHECK_THROWS_WITH(plan_of(folder, with_schedule("{file: r.json}")), ContainsSubstring("file:r.json has R"));
