@@ -16,7 +16,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::chrono::milliseconds look_every{20};
+constexpr std::chrono::milliseconds watch_every{20};
 
 std::atomic<int> first_signal = 0;
 std::atomic<bool> was_caught = false;
@@ -62,7 +62,7 @@ struct SignalWatch::State {
   // Counts looks, not time: a pause of the process is no waiting.
   void watch() {
     std::unique_lock lock(all().mutex);
-    const auto wait = [&] { all().changed.wait_for(lock, look_every, [&] { return closing; }); };
+    const auto wait = [&] { all().changed.wait_for(lock, watch_every, [&] { return closing; }); };
     while (!closing && !(is_innermost() && was_caught)) wait();
     if (closing) return;
     is_taken = true;
@@ -70,7 +70,7 @@ struct SignalWatch::State {
     lock.unlock();
     if (on.on_signal) on.on_signal(reason);
     if (!on.on_stuck) return;
-    const double looks = on.grace().value * 1e3 / static_cast<double>(look_every.count());
+    const double looks = on.grace().value * 1e3 / static_cast<double>(watch_every.count());
     lock.lock();
     for (double look = 0; look < looks && !closing && !(on.twice_is_stuck && caught_times > 1); ++look) wait();
     if (closing) return;

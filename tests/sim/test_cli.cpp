@@ -392,7 +392,7 @@ TEST_CASE("on a terminal there is colour, unless NO_COLOR is set") {
 
 TEST_CASE("show, plan and simulate name machine and software, and tell whether the software was stated") {
   const Folder folder;
-  const std::string text = plumb::read_file(scenario("demo"));
+  const std::string text = plumb::read_file(std::string(PLUMB_SOURCE_DIR) + "/scenarios/demo.yaml");
   const std::string unstated = folder.file("unstated.yaml", text);
   const std::string stated = folder.file("stated.yaml", text + "software: megatron-2022\n");
   for (const std::string command : {"show ", "plan --engine path ", "simulate --engine path "}) {

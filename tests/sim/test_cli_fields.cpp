@@ -26,7 +26,7 @@ TEST_CASE("explain prints meaning, values, default and example of a key") {
   const Folder folder;
   const Outcome one = run_plumb(folder, "explain training.recompute");
   REQUIRE(one.status == 0);
-  for (const char* part : {"training.recompute  (in a scenario)", "none, selective or full", "default  none",
+  for (const char* part : {"training.recompute  (in a scenario)", "none, selective, or full", "default  none",
                            "example  recompute: full", "layers", "every", "activation-checkpointing"}) {
     CHECK_THAT(one.out, ContainsSubstring(part));
   }

@@ -425,7 +425,7 @@ class Checker {
   void check_list(const ListShape& list, const YamlValue& value) {
     const std::vector<YamlValue> items = value.items();
     if (items.empty() && list.least > 0) {
-      value.fail(value.path() + ": the list is empty, expected at least one value");
+      value.fail("the list is empty, expected at least one value");
     }
     if (items.size() < list.least || items.size() > list.most) {
       value.fail(fmt::format("{}: expected {}{} values", value.path(), list.least,
