@@ -26,11 +26,11 @@ std::vector<WorldMember> four_ranks() {
 }
 
 std::string problem_of(const std::vector<WorldMember>& members) {
-  const std::optional<Refusal> found = world_problem(members);
+  const std::optional<exec::Refusal> found = world_problem(members);
   return found ? found->problem : "";
 }
 
-const Refusal no_device{.where = "--device", .problem = "there is no device 0", .hint = "see nvidia-smi"};
+const exec::Refusal no_device{.where = "--device", .problem = "there is no device 0", .hint = "see nvidia-smi"};
 
 }  // namespace
 
