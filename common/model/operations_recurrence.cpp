@@ -12,8 +12,8 @@ double chunk_length(const OperationList& list, std::int64_t chunk) { return std:
 
 // Tensors that autograd saves of the chunked form in exec/stage/primitives/delta_rule.cpp, in fp32. Convolution, gates,
 // z and y count with their own operations. A batched matmul saves a copy of an operand whose heads follow its tokens.
-// The first chunk of a sequence has no carried state, and the last one passes none on. Every other chunk saves the state
-// that it passes on, also to the next slice.
+// The first chunk of a sequence has no carried state, and the last one passes none on. Every other chunk saves the
+// state that it passes on, also to the next slice.
 void keep_composed(OperationList& list, const GatedDelta& delta) {
   const double element = list.element();
   const double heads = real(delta.value_heads);

@@ -46,18 +46,18 @@ void require_readable_at_once(const std::filesystem::path& path) {
   }
 }
 
-// Each byte becomes its rank among the bytes that the text has, as minGPT counts characters. A user's text must not have
-// more of them than the vocabulary; in the licence texts, ranks beyond it begin anew.
+// Each byte becomes its rank among the bytes that the text has, as minGPT counts characters. A user's text must not
+// have more of them than the vocabulary; in the licence texts, ranks beyond it begin anew.
 std::string with_few_ids(std::string text, std::int64_t vocabulary, const std::filesystem::path& path) {
   std::array<std::int64_t, byte_values> ids{};
   for (const char c : text) ids.at(static_cast<unsigned char>(c)) = 1;
   std::int64_t count = 0;
   for (std::int64_t& id : ids) id = id == 0 ? 0 : count++;
   if (!path.empty() && count > vocabulary) {
-    throw InputError(path.string(),
-                     "has " + std::to_string(count) + " different bytes, the model's vocabulary is " +
-                         std::to_string(vocabulary),
-                     "model: {vocabulary: " + std::to_string(count) + "}, or a text with fewer characters");
+    throw InputError(
+        path.string(),
+        "has " + std::to_string(count) + " different bytes, the model's vocabulary is " + std::to_string(vocabulary),
+        "model: {vocabulary: " + std::to_string(count) + "}, or a text with fewer characters");
   }
   for (char& c : text) c = static_cast<char>(ids.at(static_cast<unsigned char>(c)) % vocabulary);
   return text;

@@ -301,8 +301,8 @@ TEST_CASE("diff says how a divided vocabulary's traffic is counted, and proposes
   const std::string measured = folder.file("measured.json", trace);
   const std::string told = run_plumb(folder, "diff " + predicted + " " + measured).out;
   CHECK_THAT(told, ContainsSubstring("are predicted over rings") && ContainsSubstring("together receive as much") &&
-                       ContainsSubstring("A profile covers whole heads alone") && ContainsSubstring("matmul_efficiency") &&
-                       !ContainsSubstring("-o profile.yaml"));
+                       ContainsSubstring("A profile covers whole heads alone") &&
+                       ContainsSubstring("matmul_efficiency") && !ContainsSubstring("-o profile.yaml"));
   const Json json = json_of(run_plumb(folder, "diff " + predicted + " " + measured + " --json"));
   CHECK_THAT(json["received_note"].get<std::string>(), ContainsSubstring("over rings"));
   CHECK_FALSE(json_of(run_plumb(folder, "diff " + predicted + " " + predicted + " --json")).contains("received_note"));

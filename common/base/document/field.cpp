@@ -455,7 +455,7 @@ class Checker {
         shape.form);
   }
 
-  // How well a map fits a block: whether its required keys are there, then how many of its keys are known.
+  // Fit of a map to a block: true if its required keys are there, then the number of its known keys.
   static std::pair<bool, std::size_t> fit_of(const FieldShape& shape, const YamlValue& value) {
     const auto* inner = std::get_if<BlockShape>(&shape.form);
     if (inner == nullptr) return {false, 0};
