@@ -123,7 +123,7 @@ Profile measured(const Scenario& scenario, const CalibrateArguments& arguments) 
   };
   // A round of large blocks may take minutes, and leaves nothing behind.
   const SignalWatch signals({.on_stuck = [&](const std::string& reason) { leave_at_once(ended(reason)); },
-                             .grace = [] { return Seconds{2}; },
+                             .grace = [] { return Seconds{10}; },
                              .twice_is_stuck = true});
   options.stop = signals.stop();
   try {
@@ -133,9 +133,10 @@ Profile measured(const Scenario& scenario, const CalibrateArguments& arguments) 
   }
 }
 
-ExitStatus calibrate_command(const CalibrateArguments& arguments) {
+ExitStatus calibrate_command(CalibrateArguments arguments) {
   set_state_at_signal("no profile was made");
   require_one_process(environment_variable, "calibrate");
+  arguments.scenario = input_file(arguments.scenario, {ShippedKind::scenario});
   if (!arguments.output.empty()) require_writable(arguments.output, {arguments.scenario});
   Scenario scenario = read_scenario(arguments.scenario);
   settle_microbatch(scenario, arguments.microbatch);
@@ -181,12 +182,7 @@ void add_calibrate(CLI::App& app, Command& chosen) {
       ->type_name("local|gloo|nccl")
       ->capture_default_str();
   command.add_flag("--json", arguments->json, "Prints one JSON object.");
-  command.callback([arguments, &chosen] {
-    chosen = [arguments] {
-      arguments->scenario = input_file(arguments->scenario, {ShippedKind::scenario});
-      return calibrate_command(*arguments);
-    };
-  });
+  command.callback([arguments, &chosen] { chosen = [arguments] { return calibrate_command(*arguments); }; });
 }
 
 }  // namespace plumb::exec
