@@ -102,7 +102,7 @@ TEST_CASE("where no candidate can be built, the first reason and hint of each ki
   const auto [problem, hint] = error_of("[bpipe, {name: seq-1f1b, slices: 4}, {name: seq-1f1b, slices: 2}]");
   CHECK(problem.starts_with("no candidate can be built: "));
   CHECK(count(problem, "evicts activations") == 1);
-  CHECK(count(problem, "cuts sequences") == 1);
+  CHECK(count(problem, "a schedule of slices of sequences") == 1);
   CHECK(count(hint, "recompute: {layers: …}") == 1);
   const auto [others, hints] = error_of("[{name: interleaved-1f1b, chunks: 4}, bpipe]");
   CHECK(count(others, "evicts activations") == 1);

@@ -358,7 +358,8 @@ TEST_CASE("where nothing can be built, there is a candidate for each kind of rea
     (void)best_fitting(found.planning, scenario);
     FAIL("there is nothing");
   } catch (const InputError& error) {
-    CHECK_THAT(error.problem(), ContainsSubstring("cuts sequences") && ContainsSubstring("does not divide 4 heads") &&
+    CHECK_THAT(error.problem(), ContainsSubstring("slices of sequences") &&
+                                    ContainsSubstring("does not divide 4 heads") &&
                                     ContainsSubstring("does not divide the batch"));
     CHECK_THAT(error.hint(), ContainsSubstring("recompute: {layers: …}"));
   }

@@ -182,7 +182,7 @@ TEST_CASE("a stage on two rows is a second replica if it runs the second half of
   CHECK(validate(read).empty());
   CHECK(to_pytorch_csv(read, comms) == lowered);
   CHECK_THROWS_WITH(parse_pytorch_csv("0F0,1F1,1B1,0B0\n0F1,1F0,1B0,0B1,0F2,0B2\n", "x.csv"),
-                    ContainsSubstring("is on row 1"));
+                    ContainsSubstring("is on row 2"));
 }
 
 TEST_CASE("unreadable input names file, line and column") {
