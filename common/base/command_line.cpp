@@ -13,9 +13,9 @@
 
 #include "common/base/command_help.hpp"
 #include "common/base/completion.hpp"
-#include "common/base/document/synonyms.hpp"
 #include "common/base/files.hpp"
 #include "common/base/program.hpp"
+#include "common/base/synonyms.hpp"
 
 namespace plumb {
 namespace {

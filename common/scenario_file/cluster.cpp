@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "common/base/document/synonyms.hpp"
 #include "common/base/excerpt.hpp"
 #include "common/base/input_errors.hpp"
+#include "common/base/synonyms.hpp"
 #include "common/cluster/machine_ranges.hpp"
 #include "common/cluster/machine_yaml.hpp"
 #include "common/scenario_file/blocks.hpp"

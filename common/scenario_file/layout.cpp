@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <sstream>
 
-#include "common/base/document/synonyms.hpp"
 #include "common/base/excerpt.hpp"
+#include "common/base/synonyms.hpp"
 #include "common/capability/capability.hpp"
 #include "common/cluster/machine_ranges.hpp"
 #include "common/layout/layout_features.hpp"

@@ -3,7 +3,7 @@
 #include <string_view>
 #include <vector>
 
-#include "common/base/document/synonyms.hpp"
+#include "common/base/synonyms.hpp"
 #include "common/cost/software_yaml.hpp"
 #include "common/scenario_file/blocks.hpp"
 #include "common/scenario_file/shipped.hpp"

@@ -1,8 +1,8 @@
 #include <algorithm>
 
-#include "common/base/document/synonyms.hpp"
 #include "common/base/error.hpp"
 #include "common/base/input_errors.hpp"
+#include "common/base/synonyms.hpp"
 #include "common/scenario_file/blocks.hpp"
 #include "common/scenario_file/fields.hpp"
 #include "common/scenario_file/shipped.hpp"

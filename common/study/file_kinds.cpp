@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "common/base/document/synonyms.hpp"
 #include "common/base/error.hpp"
+#include "common/base/synonyms.hpp"
 #include "common/cluster/machine_yaml.hpp"
 #include "common/cost/software_yaml.hpp"
 #include "common/model/files/model_block.hpp"

@@ -70,7 +70,7 @@ TEST_CASE("a schedule is shown by the description that plans print, too") {
   CHECK(shown("'seq-1f1b, 8 slices'") == shown("seq-1f1b --slices 8"));
   CHECK(shown("'pipedream-2bw, an update every 4'") == shown("pipedream-2bw --update-every 4"));
   const std::string show = "schedule show ";
-  refuses(run_plumb(folder, show + "'interleaved-1f1b, 2 chunks' --chunks 4" + shape), {"--chunks", "which says it"});
+  refuses(run_plumb(folder, show + "'interleaved-1f1b, 2 chunks' --chunks 4" + shape), {"--chunks", "has it, too"});
   refuses(run_plumb(folder, show + "'seq-1f1b, slices of 16 + 8'" + shape), {"needs the sizes of a scenario"});
   refuses(run_plumb(folder, show + "'1f1b, 2 chunks'" + shape), {"'1f1b' has no use for '2 chunks'"});
   refuses(run_plumb(folder, show + "'1f1d, 2 chunks'" + shape), {"did you mean '1f1b'?"});

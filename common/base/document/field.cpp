@@ -6,9 +6,9 @@
 #include <regex>
 #include <set>
 
-#include "common/base/document/synonyms.hpp"
 #include "common/base/document/unit_names.hpp"
 #include "common/base/excerpt.hpp"
+#include "common/base/synonyms.hpp"
 
 namespace plumb {
 

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "common/base/document/json.hpp"
-#include "common/base/document/synonyms.hpp"
 #include "common/base/error.hpp"
+#include "common/base/synonyms.hpp"
 #include "common/base/units.hpp"
 
 namespace plumb {

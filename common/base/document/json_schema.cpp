@@ -5,8 +5,8 @@
 #include <span>
 
 #include "common/base/document/json.hpp"
-#include "common/base/document/synonyms.hpp"
 #include "common/base/document/unit_names.hpp"
+#include "common/base/synonyms.hpp"
 
 namespace plumb {
 namespace {

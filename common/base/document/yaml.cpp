@@ -11,12 +11,12 @@
 #include <span>
 #include <sstream>
 
-#include "common/base/document/synonyms.hpp"
 #include "common/base/document/toml.hpp"
 #include "common/base/document/unit_names.hpp"
 #include "common/base/excerpt.hpp"
 #include "common/base/files.hpp"
 #include "common/base/input_errors.hpp"
+#include "common/base/synonyms.hpp"
 
 namespace plumb {
 namespace {

@@ -4,7 +4,7 @@
 #include <array>
 #include <map>
 
-#include "common/base/document/synonyms.hpp"
+#include "common/base/synonyms.hpp"
 #include "common/model/files/model_fields.hpp"
 #include "common/model/layer_text.hpp"
 #include "common/model/model_limits.hpp"

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "common/base/document/synonyms.hpp"
 #include "common/base/error.hpp"
 #include "common/base/excerpt.hpp"
+#include "common/base/synonyms.hpp"
 #include "common/schedule/generators/generators.hpp"
 #include "common/schedule/generators/interleaved_table.hpp"
 

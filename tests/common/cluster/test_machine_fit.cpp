@@ -57,7 +57,7 @@ TEST_CASE("parameters that a fit may change are named with their prior") {
   CHECK(free[1] == FreeNumber{.name = "matmul_depth", .prior = 122, .factor = 1.5});
   CHECK_THAT(message([] { (void)read_free("{matmul_dept: {}}"); }), ContainsSubstring("matmul_depth"));
   CHECK_THAT(message([] { (void)read_free("{matmul_depth: {prior: 122}}"); }),
-             ContainsSubstring("'factor' is missing"));
+             ContainsSubstring("keys 'factor', 'source' are missing in matmul_depth"));
   CHECK_THAT(message([] { (void)read_free("{matmul_depth: {prior: 122, factor: 1, source: a}}"); }),
              ContainsSubstring("machine.yaml:1:37"));
   CHECK_THAT(message([] { (void)read_free("{matmul_depth: {factor: 2}}"); }), ContainsSubstring("of which prior?"));

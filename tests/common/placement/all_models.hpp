@@ -48,6 +48,7 @@ inline std::vector<Model> models_divided_by(const TensorLayout& tensor) {
   for (Model& model : models()) {
     if (model.vision && tensor.sequence_parallel) continue;   // 197 tokens
     if (model.name == "mingpt-gpt-mini") continue;            // six heads
+    if (model.name.starts_with("small-")) continue;           // two heads of keys
     if (model.vocabulary == 50257) model.vocabulary = 50304;  // padded, as Megatron-LM does
     if (model.name == "qwen3-next-80b-a3b") {                 // two heads of keys
       for (Layer& layer : model.layers) {

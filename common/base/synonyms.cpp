@@ -1,4 +1,4 @@
-#include "common/base/document/synonyms.hpp"
+#include "common/base/synonyms.hpp"
 
 #include <algorithm>
 
