@@ -85,7 +85,7 @@ std::optional<YamlValue> ChosenKeys::find(const YamlValue& file, std::string_vie
   YamlValue place = file;
   while (true) {
     const std::size_t dot = key.find('.');
-    const auto next = place.is_map() ? place.find(key.substr(0, dot)) : std::nullopt;
+    auto next = place.is_map() ? place.find(key.substr(0, dot)) : std::nullopt;
     if (!next || dot == std::string_view::npos) return next;
     place = *next;
     key = key.substr(dot + 1);

@@ -95,6 +95,7 @@ const FieldBlock& sharding_block() {
   return block;
 }
 
+// NOLINTNEXTLINE(readability-function-size): a table
 const FieldBlock& data_block() {
   static const FieldBlock block{
       .name = "data",
@@ -341,9 +342,8 @@ const std::vector<std::string>& split_methods() {
 const FieldShape& split_shape() {
   static const FieldShape layers = shapes::whole(0);
   static const FieldShape equal =
-      shapes::text("layers × stages, such as 7 × 2", {}, " *[0-9]{1,6} *(×|x|\\*) *[0-9]{1,6} *");
-  static const FieldShape megatron =
-      shapes::text("a Megatron-LM layout string", {}, "(E[\\s\\S]*|[\\s\\S]*\\|[\\s\\S]*)");
+      shapes::text("layers × stages, such as 7 × 2", {}, R"( *[0-9]{1,6} *(×|x|\*) *[0-9]{1,6} *)");
+  static const FieldShape megatron = shapes::text("a Megatron-LM layout string", {}, R"((E[\s\S]*|[\s\S]*\|[\s\S]*))");
   static const FieldShape one = shapes::any_of({shapes::choice(split_methods()), megatron});
   static const FieldShape shape =
       shapes::any_of({shapes::choice(split_methods()), megatron, shapes::word("auto"),

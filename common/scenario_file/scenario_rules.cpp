@@ -38,7 +38,7 @@ void require_some(const Scenario& scenario, Check check) {
       }
     }
   }
-  throw *last;
+  throw InputError(*last);
 }
 
 bool is_written(const SplitChoice& split) {

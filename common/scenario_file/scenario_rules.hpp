@@ -40,6 +40,6 @@ void require_countable_messages(const Scenario& scenario);
 
 // Throws InputError unless a file that says what this scenario has, with one layout, would be read. Everything that
 // changes a scenario in memory calls it before it plans.
-void require_valid(const Scenario& scenario);
+void require_valid(const Scenario& asked);
 
 }  // namespace plumb

@@ -60,7 +60,7 @@ InputKind kind_of_json(const std::string& text, const std::string& path) {
   if (is_machine(keys)) return InputKind::machine;
   if (!has_any(keys, config_keys) && has_any(keys, shape_keys)) {
     throw InputError(path, "key 'model_type' is missing: a Hugging Face config.json names its kind of model there",
-                     "\"model_type\": \"llama\", or the value of the model's own config.json");
+                     R"("model_type": "llama", or the value of the model's own config.json)");
   }
   refuse_other_files(keys, path);
   if (has_any(keys, plan_keys)) return InputKind::plan;

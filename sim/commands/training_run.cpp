@@ -47,9 +47,9 @@ std::optional<double> token_count(const std::string& text) {
     }
     if (factor == 1) return std::nullopt;
   }
-  constexpr double most = 1e18;
+  constexpr double most_tokens = 1e18;
   const double tokens = number * factor;
-  return tokens >= 1 && tokens <= most ? std::optional(tokens) : std::nullopt;
+  return tokens >= 1 && tokens <= most_tokens ? std::optional(tokens) : std::nullopt;
 }
 
 TrainingRun training_run(double tokens, double tokens_per_step, double tokens_per_s, int devices) {
