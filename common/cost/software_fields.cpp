@@ -31,6 +31,7 @@ const FieldBlock& bucket_block() {
 
 }  // namespace
 
+// NOLINTNEXTLINE(readability-function-size): a table
 const FieldBlock& software_block() {
   const Software usual{.composed = false};  // as a block of its own has it
   static const FieldBlock block{

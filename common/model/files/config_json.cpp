@@ -169,11 +169,11 @@ std::vector<std::string> config_remarks(const YamlValue& file) {
   }
   const auto chunk = part.family.chunked ? fields.find({"attention_chunk_size"}) : std::nullopt;
   if (chunk) {
-    remarks.push_back("chunks of " + chunk->text() + " tokens count as a sliding window of that size, which costs " +
+    remarks.emplace_back("chunks of " + chunk->text() + " tokens count as a sliding window of that size, which costs " +
                       "more in longer sequences");
   }
   if (part.family.released_mtp && !fields.find({"num_nextn_predict_layers"})) {
-    remarks.push_back(
+    remarks.emplace_back(
         "multi-token prediction is left out, since num_nextn_predict_layers is missing; "
         "num_nextn_predict_layers: 1 is the module of the released weights");
   }

@@ -7,8 +7,8 @@ namespace {
 
 // A field switches its feature on unless it is null, false, 0, empty, or equal to the field `unless_equal`.
 struct Switch {
-  const char* field;
-  const char* feature;
+  const char* field = nullptr;
+  const char* feature = nullptr;
   const char* unless_equal = nullptr;
 };
 
