@@ -170,7 +170,7 @@ std::vector<std::string> config_remarks(const YamlValue& file) {
   const auto chunk = part.family.chunked ? fields.find({"attention_chunk_size"}) : std::nullopt;
   if (chunk) {
     remarks.emplace_back("chunks of " + chunk->text() + " tokens count as a sliding window of that size, which costs " +
-                      "more in longer sequences");
+                         "more in longer sequences");
   }
   if (part.family.released_mtp && !fields.find({"num_nextn_predict_layers"})) {
     remarks.emplace_back(
