@@ -189,7 +189,7 @@ CommandHelp command_help(const CLI::App& app, const std::string& parent) {
     list.push_back(help_of(*option));
   }
   // Help comes last, behind what somebody looks for in it.
-  std::ranges::stable_partition(help.options, [](const OptionHelp& one) {
+  std::stable_partition(help.options.begin(), help.options.end(), [](const OptionHelp& one) {
     return one.names.find("--help") == std::string::npos && one.names.find("--version") == std::string::npos;
   });
   for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
@@ -235,7 +235,7 @@ std::string man_page(const CommandHelp& help, const std::string& version) {
   std::ranges::transform(title, title.begin(), [](char letter) {
     return letter >= 'a' && letter <= 'z' ? char(letter - 'a' + 'A') : letter;
   });
-  std::string text = ".TH \"" + title + "\" 1 \"\" \"" + version + "\"\n.SH NAME\n" + roff(help.words) + " \\- " +
+  std::string text = R"(.TH ")" + title + R"(" 1 "" ")" + version + "\"\n.SH NAME\n" + roff(help.words) + " \\- " +
                      roff(help.description) + "\n.SH SYNOPSIS\n" + roff(usage(help)) + "\n.SH OPTIONS\n";
   add_roff(text, help.options);
   add_roff(text, help.global_options);

@@ -1,5 +1,7 @@
 #include "common/base/command_line.hpp"
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
@@ -105,7 +107,7 @@ std::string scenario_key(const std::string& option) {
     std::string key = std::ranges::count(keys, word) > 0 ? word : key_meant(word, keys);
     if (key.empty()) continue;
     if (key == "sharding") key = "data: {sharding";
-    return block + ": {" + key + ": …}" + (key.find('{') == std::string::npos ? "" : "}");
+    return fmt::format("{}: {{{}: …}}{}", block, key, key.find('{') == std::string::npos ? "" : "}");
   }
   return "";
 }
