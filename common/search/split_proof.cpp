@@ -26,7 +26,7 @@ SplitProof::SplitProof(const CompiledGraph& compiled, int more, const WeighedCha
 bool SplitProof::is_small_enough() const {
   std::size_t nodes = compiled_.nodes.size();
   for (const CompiledLoop& loop : compiled_.loops) nodes += static_cast<std::size_t>(more_) * loop.size;
-  const auto free = static_cast<std::size_t>(chain_.blocks() - chain_.stages() + 1);
+  const auto free = static_cast<std::size_t>(chain_.blocks() - chain_.stages()) + 1;
   return nodes <= most_nodes && free * (free + 1) / 2 * static_cast<std::size_t>(chain_.stages()) <= most_runs;
 }
 
@@ -47,7 +47,7 @@ void SplitProof::measure_runs() {
     runs = {.first_start = stage,
             .last_start = first ? 0 : blocks - (stages - stage),
             .last_end = blocks - (stages - stage - 1)};
-    const auto rows = static_cast<std::size_t>(runs.last_start - runs.first_start + 1);
+    const auto rows = static_cast<std::size_t>(runs.last_start - runs.first_start) + 1;
     runs.seconds.resize(rows * static_cast<std::size_t>(runs.last_end - runs.first_start) * kinds);
     for (int start = runs.first_start; start <= runs.last_start; ++start) {
       for (int end = last ? blocks : start + 1; end <= runs.last_end; ++end) {
