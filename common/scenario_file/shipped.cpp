@@ -131,7 +131,8 @@ std::optional<ShippedFile> shipped_file(const std::string& name, ShippedKind kin
   for (ShippedFile& shipped : shipped_files(kind)) {
     const std::string folder = shipped.file.parent_path().filename().string();
     const std::string file = shipped.name + ".yaml";
-    if (name == shipped.name || name == file || (kind != ShippedKind::scenario && name == folder + "/" + file)) {
+    const std::string path = (std::filesystem::path(folder) / file).generic_string();
+    if (name == shipped.name || name == file || (kind != ShippedKind::scenario && name == path)) {
       return std::move(shipped);
     }
   }

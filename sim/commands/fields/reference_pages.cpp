@@ -13,17 +13,16 @@ constexpr const char* remark = "<!-- Written by `plumb reference docs/reference`
 std::vector<std::pair<const FieldBlock*, std::string>> other_pages(const FileKind& own) {
   std::vector<std::pair<const FieldBlock*, std::string>> pages;
   for (const FileKind& kind : file_kinds()) {
+    if (&kind != &own) pages.emplace_back(kind.block, kind.name + ".md");
+  }
+  for (const FileKind& kind : file_kinds()) {
     if (&kind == &own) break;
-    pages.emplace_back(kind.block, kind.name + ".md");
     for (const FieldPlace& place : fields_of(kind)) {
       if (place.field == nullptr) continue;
       for (const FieldBlock* block : blocks_of(place.field->shape)) {
         pages.emplace_back(block, kind.name + ".md#" + heading_anchor(place.path));
       }
     }
-  }
-  for (const FileKind& kind : file_kinds()) {
-    if (&kind != &own) pages.emplace_back(kind.block, kind.name + ".md");
   }
   return pages;
 }
