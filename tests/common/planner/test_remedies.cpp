@@ -19,7 +19,8 @@ std::string text_of(const std::string& layout, const std::string& memory, const 
   return "model: {vocabulary: 32000, hidden: 1024, heads: 8, ffn: 4096, layers: \"full/dense*8\"}\n"
          "cluster: {machine: dgx-h100, nodes: 2, memory: " +
          memory + "}\ntraining: {sequence: 512, global_batch: 16, precision: bf16" + training + "}\nlayout: {" +
-         layout + "}\nsoftware: {like: plumb, data_overlap: true}\n";
+         layout + "}\n" +
+         (layout.find("prefetch") == std::string::npos ? "" : "software: {like: plumb, data_overlap: true}\n");
 }
 
 // Every remedy, written into the text, is read as the planner had it, and fits.

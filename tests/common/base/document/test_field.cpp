@@ -73,7 +73,7 @@ TEST_CASE("each kind of fault is named with its place and the allowed values") {
       {"memory: 5", "f.yaml:1:9: memory: '5' has no unit"},
       {"memory: 0 GB", "f.yaml:1:9: memory: must be more than zero"},
       {"flag: 3", "f.yaml:1:7: flag: expected true or false, auto, or a list of these, not '3'"},
-      {"flag: []", "f.yaml:1:7: flag: the list is empty"},
+      {"flag: []", "f.yaml:1:7: the list is empty"},
       {"ways: somee", "f.yaml:1:7: ways: unknown 'somee'\n  hint: did you mean 'some'?"},
       {"ways: ring", "f.yaml:1:7: ways: unknown 'ring'"},
       {"ways: {degree: 9}", "f.yaml:1:16: ways.degree: expected a whole number from 1 to 8, not '9'"},
