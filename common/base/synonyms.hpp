@@ -1,4 +1,4 @@
-// What Megatron-LM, torchtitan, DeepSpeed, PyTorch and Hugging Face call the things that files of ours name.
+// Names of Megatron-LM, torchtitan, DeepSpeed, PyTorch and Hugging Face for keys and values of our files.
 #pragma once
 
 #include <optional>
@@ -12,13 +12,13 @@ namespace plumb {
 // "ZBVZeroBubble" zb-v. Capitals, '_' in place of '-' and the prefixes "torch." and "Schedule" do not matter then.
 [[nodiscard]] std::optional<std::size_t> find_name(std::string_view word, const std::vector<std::string>& names);
 
-// Of a key that is none of `keys`, the one that is called so elsewhere ("tp": tensor); empty: none.
+// Returns the one of `keys` that is called `word` elsewhere ("tp": tensor); empty if there is none.
 [[nodiscard]] std::string key_meant(std::string_view word, const std::vector<std::string>& keys);
 
-// What others call any of `names`, in small letters.
+// Returns others' words for any of `names`, in small letters.
 [[nodiscard]] std::vector<std::string> other_names(const std::vector<std::string>& names);
 
-// What others call the key.
+// Returns others' words for the key.
 [[nodiscard]] std::vector<std::string> other_keys(std::string_view key);
 
 }  // namespace plumb

@@ -37,7 +37,7 @@ const FieldBlock& software_block() {
   static const FieldBlock block{
       .name = "software",
       .title = "Software",
-      .description = "What the training system fuses, overlaps and exchanges.",
+      .description = "Fusions, overlaps and exchanges of the training system.",
       .fields =
           {{.key = "like",
             .shape = shapes::text("the name or file of a software", software_names(), file_pattern),

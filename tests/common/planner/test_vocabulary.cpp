@@ -92,9 +92,10 @@ TEST_CASE("vocabulary over the pipeline: received bytes are those of the ring th
   }
 }
 
-// Of t ranks, for each microbatch and in parts of hidden_state_bytes, f = (t−1)/t: the head's logits of gathered tokens
-// (sp), its statistics, the gradient of its input, in W (sp) its input again; with one barrier the targets' rows; and
-// what the embedding looks up, in W (sp) its gradient. Rank 1 of the pipeline has neither end of a model that is whole.
+// Traffic of t ranks for each microbatch, in parts of hidden_state_bytes, f = (t−1)/t: the head's logits of gathered
+// tokens (sp), its statistics, the gradient of its input, in W (sp) its input again; with one barrier the targets'
+// rows; and what the embedding looks up, in W (sp) its gradient. Rank 1 of the pipeline has neither end of a model that
+// is whole.
 TEST_CASE("vocabulary over the pipeline: beside tensor ranks each has its part of the tables, and their moves") {
   for (const int tensor : {2, 4}) {
     for (const bool sp : {false, true}) {
