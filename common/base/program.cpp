@@ -185,7 +185,7 @@ struct SignOfLife::State {
     const auto begin = std::chrono::steady_clock::now();
     const bool terminal = is_terminal(Stream::err);
     const auto log = between_log_lines();
-    if (!terminal && !log) return;
+    if (quiet || (!terminal && !log)) return;
     const std::chrono::seconds between = terminal ? std::chrono::seconds(1) : *log;
     std::unique_lock lock(mutex);
     while (!ended.wait_for(lock, between, [this] { return over; })) {
