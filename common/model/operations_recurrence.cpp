@@ -11,9 +11,10 @@ namespace {
 double chunk_length(const OperationList& list, std::int64_t chunk) { return std::min(real(chunk), list.sequence()); }
 
 // Tensors that autograd saves of the chunked form in exec/stage/primitives/delta_rule.cpp, in fp32. Convolution, gates,
-// z and y count with their own operations. A batched matmul saves a copy of an operand whose heads follow its tokens.
-// The first chunk of a sequence has no carried state, and the last one passes none on. Every other chunk saves the
-// state that it passes on, also to the next slice.
+// z and y count with their own operations. A batched matmul saves a copy of an operand whose heads follow its tokens,
+// and of one chunk of it; an operand that was padded is contiguous, and is saved whole. The first chunk of a sequence
+// has no carried state, and the last one passes none on. Every other chunk saves the state that it passes on, also to
+// the next slice.
 void keep_composed(OperationList& list, const GatedDelta& delta) {
   const double element = list.element();
   const double heads = real(delta.value_heads);
@@ -23,6 +24,7 @@ void keep_composed(OperationList& list, const GatedDelta& delta) {
   const double chunks = std::ceil(list.sequence() / chunk);
   const double all_but_one = 1 - 1 / chunks;
   const double padded = chunks * chunk / list.sequence();  // the last chunk is as long as the others
+  const bool contiguous = padded > 1;
   const double taken = list.context().before > 0 ? 1 : all_but_one;
   const double carried = list.context().after > 0 ? 1 : all_but_one;
   const auto keep = [&](const char* name, double bytes) {
@@ -34,12 +36,13 @@ void keep_composed(OperationList& list, const GatedDelta& delta) {
   const double mixed = real(2 * delta.key_heads * delta.key_dim) + values;
   keep("linear.mixed", widens ? fp32_bytes * values : element * mixed);
   for (const char* name : {"linear.query_in", "linear.key_in"}) keep(name, widens || repeats ? fp32_bytes * keys : 0);
-  for (const char* name : {"linear.query", "linear.query.copy", "linear.key", "linear.key.copy_of_solve",
-                           "linear.key.copy_of_scores", "linear.scaled_key", "linear.scaled_key.copy"}) {
-    keep(name, fp32_bytes * keys * padded);
+  for (const char* name : {"linear.query", "linear.key", "linear.scaled_key"}) keep(name, fp32_bytes * keys * padded);
+  for (const char* name :
+       {"linear.query.copy", "linear.key.copy_of_solve", "linear.key.copy_of_scores", "linear.scaled_key.copy"}) {
+    keep(name, contiguous ? 0 : fp32_bytes * keys);
   }
-  keep("linear.grown_query", fp32_bytes * keys * padded * taken);
-  keep("linear.fading_key", fp32_bytes * keys * padded * carried);
+  keep("linear.grown_query", fp32_bytes * keys * (contiguous ? padded : taken));
+  keep("linear.fading_key", fp32_bytes * keys * (contiguous ? padded : carried));
   for (const char* name :
        {"linear.within", "linear.coupling", "linear.coupling.faded", "linear.scores", "linear.scores.faded"}) {
     keep(name, fp32_bytes * heads * chunk * padded);

@@ -99,7 +99,7 @@ void Weighing::measure(std::int64_t family, const Weigher& weigher, Refusals& re
     if (options_.prune || options_.pareto) facts.memory = weigher.memory_bound(of);
     if (options_.bound) facts.time = weigher.time_bound(of);
     facts.known = true;
-    set_turn(family);
+    set_first_turn(family);
   } catch (const InputError& error) {
     refusals.push_back({.id = family, .reason = error.problem()});
   }
@@ -175,13 +175,24 @@ Turn Weighing::turn_of(const Family& family, std::int64_t split) const {
                         family.recompute);
 }
 
-void Weighing::set_turn(std::int64_t family) {
+void Weighing::set_first_turn(std::int64_t family) {
+  const Family of = space_.family(family);
+  Turn& first = facts_[index(family)].turn;
+  first = Turn::for_times;
+  for (std::int64_t split = 0; split < space_.splits(); ++split) first = std::min(first, turn_of(of, split));
+}
+
+// Splits that were found too slow in this turn wait for the next one with the others: no turn comes twice for them while
+// the family has a later one.
+void Weighing::set_next_turn(std::int64_t family) {
   const Family of = space_.family(family);
   Facts& facts = facts_[index(family)];
-  facts.turn = Turn::for_times;
-  for (std::int64_t n = 0; n < candidates(family); ++n) {
-    facts.turn = std::min(facts.turn, turn_of(of, facts.put_off.empty() ? n : facts.put_off[index(n)]));
+  std::optional<Turn> next;
+  for (const std::int64_t split : facts.put_off) {
+    const Turn turn = turn_of(of, split);
+    if (turn > facts.turn) next = std::min(next.value_or(turn), turn);
   }
+  facts.turn = next.value_or(facts.turn);
 }
 
 std::int64_t Weighing::candidates(std::int64_t family) const {
@@ -201,7 +212,7 @@ void Weighing::put_off(std::int64_t family, const Refusals& refusals) {
   facts.put_off = std::move(splits);
   if (facts.put_off.empty()) return;
   facts.time = std::max(facts.time, least);
-  set_turn(family);
+  set_next_turn(family);
   waiting_.push_back(family);
 }
 
@@ -212,7 +223,7 @@ bool Weighing::weigh_family(std::int64_t family, Evaluated which, const Weigher&
   for (std::int64_t n = 0; n < candidates(family); ++n) {
     const std::int64_t split = put_off.empty() ? n : put_off[index(n)];
     const std::int64_t id = family * space_.splits() + split;
-    if (which == Evaluated::of_turn && turn_of(of, split) != turn(family)) {
+    if (which == Evaluated::of_turn && turn_of(of, split) > turn(family)) {
       refusals.push_back({.id = id, .at_least = time_bound(family)});
       continue;
     }

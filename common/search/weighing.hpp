@@ -42,7 +42,7 @@ class Weighing {
   // The turn of its candidates that come next.
   [[nodiscard]] Turn turn(std::int64_t family) const { return facts_[index(family)].turn; }
 
-  // Evaluates the candidates of these families whose turn it is and that can be built, by number. Then `later` wait,
+  // Evaluates the candidates of these families whose turn has come and that can be built, by number. Then `later` wait,
   // the families' candidates of later turns, and those sure to take more than `at_most`. Once ended, families that
   // were not begun wait too.
   [[nodiscard]] std::vector<WeighedCandidate> weigh(const std::vector<std::int64_t>& round,
@@ -85,7 +85,7 @@ class Weighing {
     Bytes memory = {};
     bool looked_at = false;
     bool known = false;
-    Turn turn = Turn::quick;                 // the first of its splits that wait
+    Turn turn = Turn::quick;                 // of its splits that wait, those of later turns are put off
     Seconds found = longest_time;            // least of its candidates that fit
     std::vector<std::int64_t> put_off = {};  // the splits that were; all of them if empty
   };
@@ -113,7 +113,8 @@ class Weighing {
   // Lets the candidates wait whose refusals give a least time.
   void put_off(std::int64_t family, const Refusals& refusals);
   [[nodiscard]] Turn turn_of(const Family& family, std::int64_t split) const;
-  void set_turn(std::int64_t family);
+  void set_first_turn(std::int64_t family);
+  void set_next_turn(std::int64_t family);
   // By turn; where each takes long, families whose quick splits fit first, the fastest before; then by bound and
   // number.
   [[nodiscard]] std::tuple<Turn, Seconds, Seconds, std::int64_t> place_of(std::int64_t family) const;

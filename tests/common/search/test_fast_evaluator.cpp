@@ -124,7 +124,7 @@ TEST_CASE("a family is ruled out only where every split that fits takes longer, 
     }
   }
   CHECK(built >= found_in(60));
-  CHECK(ruled_out > built);
+  CHECK(ruled_out >= found_in(20));  // the proof is asked where a rank has several stages
 }
 
 TEST_CASE("over random families of every schedule the fast way says what the whole plan says") {

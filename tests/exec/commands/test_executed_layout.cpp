@@ -24,6 +24,7 @@ std::string refusal(const Plan& plan, const SessionOptions& options = {}) {
 TEST_CASE("a vocabulary over the pipeline is executed on hosts, and refused by name on devices") {
   Plan plan = tiny_plan({});
   plan.layout.vocabulary_barriers = 1;
+  plan.schedule.vocabulary_barriers = 1;
   for (const std::string transport : {"local", "gloo"}) {
     SessionOptions options;
     options.transport = transport;

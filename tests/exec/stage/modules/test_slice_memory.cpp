@@ -103,7 +103,7 @@ TEST_CASE("Slices need the memory that is predicted, within 5%, with what they h
 }
 
 // Some are shorter than a chunk of 64, some have several chunks, some a last chunk that is not full.
-TEST_CASE("gated delta layers keep the predicted bytes at every sequence length, within 3%") {
+TEST_CASE("gated delta layers keep the predicted bytes at every sequence length, within 4%") {
   Model model = delta_model(8);
   for (Layer& layer : model.layers) std::get<GatedDelta>(layer.mixer).chunk = 64;
   for (const std::int64_t length : {8, 16, 31, 32, 48, 64, 65, 96, 128, 130}) {
@@ -117,7 +117,7 @@ TEST_CASE("gated delta layers keep the predicted bytes at every sequence length,
       const Bytes held = sum(predicted[rank].peak.held);
       const Bytes measured = run.peak[rank] - (predicted[rank].peak_bytes - held);
       INFO(length << " tokens, rank " << rank << ": predicted " << held.value << ", measured " << measured.value);
-      CHECK(measured / held == Approx(1.0).margin(0.03));
+      CHECK(measured / held == Approx(1.0).margin(0.04));
     }
   }
 }
