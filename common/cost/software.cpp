@@ -2,6 +2,9 @@
 
 namespace plumb {
 
-std::string describe(const Software& software) { return software.name + (is_stated(software) ? "" : " (not stated)"); }
+std::string describe(const Software& software) {
+  if (is_stated(software)) return software.name;
+  return software.name + (software.data_overlap ? " with data_overlap" : "") + " (not stated)";
+}
 
 }  // namespace plumb

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/base/units.hpp"
+#include "common/cluster/machine.hpp"
 #include "common/layout/layout.hpp"
 
 namespace plumb {
@@ -68,10 +69,16 @@ struct Software {
   bool operator==(const Software&) const = default;
 };
 
-// False for the software of a scenario that names none: each software that is read has a source.
+// Software of a scenario that names none: what plumb-exec does, with gathers and reductions of data-parallel ranks
+// beside compute on GPUs, as DDP and FSDP2 have them by default.
+[[nodiscard]] inline Software assumed_software(DeviceType device) {
+  return {.data_overlap = device == DeviceType::cuda};
+}
+
+// Returns false for assumed software: each software that is read has a source.
 [[nodiscard]] inline bool is_stated(const Software& software) { return !software.source.empty(); }
 
-// "megatron-2022", "plumb (not stated)".
+// "megatron-2022", "plumb with data_overlap (not stated)".
 [[nodiscard]] std::string describe(const Software& software);
 
 // Whether a rank of a tensor group sends its part of a message alone, of hidden states that are divided already or that

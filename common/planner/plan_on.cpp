@@ -32,18 +32,26 @@
 #include "common/split/weighed_chain.hpp"
 
 namespace plumb {
+namespace {
 
-ScheduleShape schedule_shape(const Scenario& scenario, const PlanChoice& choice) {
+// Number of microbatches of a data-parallel rank in a step.
+std::int64_t microbatches_of_rank(const Scenario& scenario, const PlanChoice& choice) {
   const std::int64_t step = choice.microbatch * batch_shards(scenario.layout);
   if (step < 1 || scenario.training.global_batch % step != 0) {
     throw InputError("training", undivided_batch(scenario.layout, choice.microbatch, scenario.training.global_batch));
   }
-  const std::int64_t microbatches = scenario.training.global_batch / step;
   if (const auto uneven = uneven_shares(scenario.layout, choice.microbatch)) {
     const std::int64_t least = least_microbatch(scenario.layout);
     throw InputError("layout", *uneven, least > 0 ? "microbatch: " + std::to_string(least) : "other degrees");
   }
   require_grid_microbatch(scenario.layout.tensor, choice.microbatch);
+  return scenario.training.global_batch / step;
+}
+
+}  // namespace
+
+ScheduleShape schedule_shape(const Scenario& scenario, const PlanChoice& choice) {
+  const std::int64_t microbatches = microbatches_of_rank(scenario, choice);
   require_slices_possible(scenario, choice.schedule);
   if (const std::optional<Schedule>& given = choice.schedule.given) {
     if (given->ranks == scenario.layout.pipeline && whole_microbatches(*given) == microbatches) {
@@ -209,6 +217,7 @@ Split dynamic_of(const Plan& plan, const Scenario& scenario, const std::vector<C
 
 Plan plan_on(const Scenario& asked, const PlanChoice& choice, const PlanEffort& effort, StagePlacement placement,
              const std::vector<Bytes>& room) {
+  static_cast<void>(microbatches_of_rank(asked, choice));  // first of all, as SearchSpace::refusal has it
   require_none(refusals(asked, used_features(asked, choice.schedule)));
   Plan plan{.name = asked.name,
             .model = asked.model,

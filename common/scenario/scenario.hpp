@@ -109,6 +109,7 @@ struct Scenario {
   std::vector<SplitChoice> splits = {};         // candidates, at least one; `plan` adds uniform
   std::optional<Profile> profile = {};          // measured costs
   std::optional<Framework> framework = {};      // candidates are those that it runs
+  bool nodes_open = false;                      // its number of nodes is one of several that may be tried
   std::vector<std::string> left_out = {};       // features of candidates that it does not run
   double expert_load = 1;                       // of the busiest rank's experts, over the mean of all (what if)
   bool operator==(const Scenario&) const = default;

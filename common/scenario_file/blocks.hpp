@@ -56,9 +56,14 @@ struct ClusterBlock {
   ElementType precision = ElementType::fp32;  // given, or the device's usual one
   std::optional<YamlValue> ranks = {};
   std::optional<YamlValue> nodes = {};
+  bool nodes_open = false;                // `auto`, and no layout or number of ranks says how many
   std::optional<YamlValue> machine = {};  // its file, or block
 };
-[[nodiscard]] ClusterBlock read_cluster(const YamlValue& file, std::optional<ElementType> precision);
+// `nodes`: in place of `auto`.
+[[nodiscard]] ClusterBlock read_cluster(const YamlValue& file, std::optional<ElementType> precision, int nodes);
+
+// Takes as many nodes as these ranks need, in place of `auto`.
+void settle_nodes(std::int64_t ranks, ClusterBlock& block);
 
 [[nodiscard]] inline bool is_auto(const YamlValue& value) { return value.is_text() && value.text() == "auto"; }
 

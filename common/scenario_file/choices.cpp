@@ -62,12 +62,15 @@ const ScheduleEntry& read_name(const YamlValue& value) {
   }
 }
 
-// The names at `value`: `auto` means all that train exactly as one device would: not the asynchronous ones.
-std::vector<const ScheduleEntry*> read_names(const YamlValue& value) {
+// The names at `value`: `auto` means all that train exactly as one device would: not the asynchronous ones. On one
+// pipeline rank all of these take the same time, and 1F1B needs the least memory.
+std::vector<const ScheduleEntry*> read_names(const YamlValue& value, const ScheduleBounds& bounds) {
   std::vector<const ScheduleEntry*> entries;
   const auto given = auto_or_values(value);
   if (given) {
     for (const YamlValue& item : *given) entries.push_back(&read_name(item));
+  } else if (bounds.pipeline == 1 && !bounds.open) {
+    entries.push_back(&find_schedule("1f1b"));
   } else {
     for (const ScheduleEntry& entry : schedule_entries()) {
       if (!entry.updates_within) entries.push_back(&entry);
@@ -216,7 +219,7 @@ std::vector<ScheduleChoice> read_element(const YamlValue& value, const ScheduleB
     if (value.find("file")) return {read_schedule_choice(value, bounds)};
     chunks = value.find("chunks");
   }
-  const auto entries = read_names(value.is_map() ? value.require("name") : value);
+  const auto entries = read_names(value.is_map() ? value.require("name") : value, bounds);
   const bool any_chunks =
       std::any_of(entries.begin(), entries.end(), [](const ScheduleEntry* entry) { return entry->uses_chunks; });
   const bool one_chunk = chunks && chunks->is_number() && chunks->integer() == 1;
@@ -314,6 +317,9 @@ std::vector<SplitChoice> read_splits(const std::optional<YamlValue>& value) {
       choices.push_back({.method = static_cast<SplitMethod>(method)});
     }
   }
+  // Two methods may come to the same cut, which then has the name of the first: not of whichever stands first in a
+  // file.
+  std::ranges::stable_sort(choices, {}, &SplitChoice::method);
   return choices;
 }
 

@@ -55,10 +55,10 @@ ElementType usual_precision(const YamlValue& machine) {
   return type && type->choice({"cpu", "cuda"}) == 0 ? ElementType::fp32 : ElementType::bf16;
 }
 
-void read_overrides(const YamlValue& block, Cluster& cluster) {
+void read_overrides(const YamlValue& block, int nodes_for_auto, Cluster& cluster) {
   Machine& machine = cluster.machine;
   if (const auto nodes = block.find("nodes")) {
-    cluster.nodes = nodes->small_integer();
+    cluster.nodes = is_auto(*nodes) ? std::max(1, nodes_for_auto) : nodes->small_integer();
     if (machine.name == this_machine && cluster.nodes > 1) {
       nodes->fail("local-cpu is the machine that this runs on: there is one of it", "nodes: 1, and more ranks");
     }
@@ -123,7 +123,13 @@ YamlValue machine_block(const YamlValue& value) {
   return block;
 }
 
-ClusterBlock read_cluster(const YamlValue& file, std::optional<ElementType> precision) {
+void settle_nodes(std::int64_t ranks, ClusterBlock& block) {
+  const int devices = block.cluster.machine.devices;
+  block.cluster.nodes = static_cast<int>(std::min<std::int64_t>((ranks + devices - 1) / devices, most_nodes));
+  block.nodes_open = false;
+}
+
+ClusterBlock read_cluster(const YamlValue& file, std::optional<ElementType> precision, int nodes) {
   const std::optional<YamlValue> given = file.find("cluster");
   if (given && given->is_scalar()) require_block(*given);
   const YamlValue block =
@@ -139,15 +145,17 @@ ClusterBlock read_cluster(const YamlValue& file, std::optional<ElementType> prec
     result.cluster.machine = read_machine(*result.machine, result.precision);
   });
   result.cluster.ranks = 0;
-  if (errors.none()) errors.attempt([&] { read_overrides(block, result.cluster); });
+  if (errors.none()) errors.attempt([&] { read_overrides(block, nodes, result.cluster); });
   if (errors.none()) errors.attempt([&] { read_network(block, result.cluster); });
   errors.throw_if_any();
   result.nodes = block.find("nodes");
   result.ranks = block.find("ranks");
+  result.nodes_open = result.nodes && is_auto(*result.nodes) && result.cluster.machine.name != this_machine;
   if (!result.ranks) return result;
 
   Cluster& cluster = result.cluster;
   cluster.ranks = result.ranks->small_integer();
+  if (result.nodes_open) settle_nodes(cluster.ranks, result);
   const std::int64_t all = static_cast<std::int64_t>(cluster.nodes) * cluster.machine.devices;
   if (cluster.machine.device.type != DeviceType::cpu && cluster.ranks > all) {
     result.ranks->fail(std::to_string(cluster.ranks) + " ranks on " + std::to_string(all) + " devices (" +

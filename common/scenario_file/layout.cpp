@@ -157,16 +157,20 @@ std::string cluster_with(std::int64_t count, const Cluster& cluster) {
       "degrees whose product is " + (cluster.ranks > 0 ? "" : std::string("no more than ")) + std::to_string(most));
 }
 
+std::int64_t ranks_of(const Layout& layout) { return has_stage_data(layout) ? ranks(layout) : rank_product(layout); }
+
 // Ranks are those of the layout where the cluster leaves them open, and the reverse.
 void settle_ranks(const YamlValue& place, Layout& layout, bool pipeline_given, ClusterBlock& block) {
   Cluster& cluster = block.cluster;
   const bool cpu = cluster.machine.device.type == DeviceType::cpu;
+  const bool nodes_auto = block.nodes && is_auto(*block.nodes);
+  if (pipeline_given && block.nodes_open) settle_nodes(ranks_of(layout), block);
   const std::int64_t all = static_cast<std::int64_t>(cluster.nodes) * cluster.machine.devices;
   if (!pipeline_given) {
     const std::int64_t available = cluster.ranks > 0 ? cluster.ranks : std::min<std::int64_t>(all, most_degree);
     layout.pipeline = static_cast<int>(std::max<std::int64_t>(1, available / rank_product(layout)));
   }
-  const std::int64_t needed = has_stage_data(layout) ? ranks(layout) : rank_product(layout);
+  const std::int64_t needed = ranks_of(layout);
   if (needed > most_cluster_ranks) fail_too_many(place, layout, needed, cluster);
   if (cluster.ranks == 0) {
     if (!cpu && needed > all) {
@@ -175,7 +179,7 @@ void settle_ranks(const YamlValue& place, Layout& layout, bool pipeline_given, C
                      ")",
                  cluster_with(needed, cluster));
     }
-    if (!cpu && block.nodes && needed < all) {
+    if (!cpu && block.nodes && !nodes_auto && needed < all) {
       const auto data = data_degree_for(layout, all);
       block.nodes->fail("the layout " + describe(layout) + " has " + std::to_string(needed) + " ranks, the cluster " +
                             std::to_string(all) + " devices (" + std::to_string(cluster.nodes) + " × " +

@@ -187,7 +187,8 @@ Blocks read_blocks(const YamlValue& file, const ScenarioOverrides& overrides, Sc
   if (!file.is_map()) errors.throw_if_any();
   errors.attempt([&] { scenario.model = read_model_of(file.require("model")); });
   errors.attempt([&] { blocks.training = read_training(file.find("training")); });
-  const bool clustered = errors.attempt([&] { blocks.cluster = read_cluster(file, blocks.training.precision); });
+  const bool clustered =
+      errors.attempt([&] { blocks.cluster = read_cluster(file, blocks.training.precision, overrides.nodes); });
   errors.attempt([&] {
     const auto layout = file.find("layout");
     if (clustered) blocks.choices = read_layouts(file, layout, blocks.cluster);
@@ -236,6 +237,12 @@ Scenario read_scenario(const YamlValue& file, const std::string& name, const Sce
   scenario.stage_data_pipelines = std::move(choices.stage_data_pipelines);
   scenario.layout = scenario.layouts.front();
   scenario.cluster = cluster.cluster;
+  scenario.nodes_open = cluster.nodes_open;
+  if (cluster.nodes_open && overrides.nodes == 0) {
+    cluster.nodes->fail("cluster.nodes: auto is open here: the layout does not say how many there are",
+                        "plumb plan finds how many are needed; elsewhere nodes: 1");
+  }
+  if (!file.find("software")) scenario.software = assumed_software(scenario.cluster.machine.device.type);
   scenario.recomputes = training.recomputes;
   scenario.offloads = training.offloads;
   scenario.training.precision = cluster.precision;

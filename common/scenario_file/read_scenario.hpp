@@ -18,6 +18,7 @@ struct ScenarioOverrides {
   std::string schedule = {};
   std::string profile = {};  // a file
   std::string framework = {};
+  int nodes = 0;  // in place of `nodes: auto` beside an open layout; 0: that is refused
 };
 [[nodiscard]] Scenario read_scenario(const std::filesystem::path& path, const ScenarioOverrides& overrides = {});
 

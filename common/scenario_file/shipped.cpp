@@ -80,8 +80,8 @@ std::string layout_in_keys(std::string printed) {
   return "layout: {" + keys + "}";
 }
 
-// `model: tiny-hybrid` means models/tiny-hybrid.yaml: a name without folder is looked for in the folder that is called
-// like the key, too. Shipped files outside of it are scenarios, which such a key never means.
+// A name without folder is looked for in the folder that is called like the key, too. Shipped files outside of it are
+// scenarios, which such a key never means.
 std::string nearest_file(const std::filesystem::path& name, const YamlValue& value) {
   const std::vector<std::filesystem::path> folders = searched_folders(value);
   const std::string key = value.path().substr(value.path().find_last_of('.') + 1);
@@ -199,6 +199,9 @@ std::filesystem::path find_file(const YamlValue& value) {
   if (name.empty()) value.fail(value.path() + ": is empty, expected a file");
   const std::optional<std::filesystem::path> found = find_file(name, value);
   if (found) return *found;
+  if (value.path() == name_of(ShippedKind::model)) {
+    if (const auto shipped = shipped_file(name, ShippedKind::model)) return shipped->file;
+  }
   for (const auto& folder : searched_folders(value)) {
     std::error_code missing;
     if (!std::filesystem::is_directory(folder / name, missing)) continue;

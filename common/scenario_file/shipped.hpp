@@ -16,7 +16,8 @@ namespace plumb {
 // those that exist.
 [[nodiscard]] std::vector<std::filesystem::path> shipped_scenarios();
 
-// The file that `value` names. Throws InputError at its place, saying where was looked and the nearest name there.
+// The file that `value` names; at the key `model` also the name of a model that ships. Throws InputError at its place,
+// saying where was looked and the nearest name there.
 [[nodiscard]] std::filesystem::path find_file(const YamlValue& value);
 
 // The same for a text that is not `value`'s own; nullopt when there is no such file.

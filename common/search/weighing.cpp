@@ -182,8 +182,8 @@ void Weighing::set_first_turn(std::int64_t family) {
   for (std::int64_t split = 0; split < space_.splits(); ++split) first = std::min(first, turn_of(of, split));
 }
 
-// Splits that were found too slow in this turn wait for the next one with the others: no turn comes twice for them while
-// the family has a later one.
+// Splits that were found too slow in this turn wait for the next one with the others: no turn comes twice for them
+// while the family has a later one.
 void Weighing::set_next_turn(std::int64_t family) {
   const Family of = space_.family(family);
   Facts& facts = facts_[index(family)];

@@ -85,7 +85,7 @@ class Weighing {
     Bytes memory = {};
     bool looked_at = false;
     bool known = false;
-    Turn turn = Turn::quick;                 // of its splits that wait, those of later turns are put off
+    Turn turn = Turn::quick;                 // splits of later turns are put off
     Seconds found = longest_time;            // least of its candidates that fit
     std::vector<std::int64_t> put_off = {};  // the splits that were; all of them if empty
   };

@@ -23,6 +23,7 @@
 #include "sim/commands/command.hpp"
 #include "sim/commands/describe.hpp"
 #include "sim/commands/input.hpp"
+#include "sim/commands/needed_nodes.hpp"
 #include "sim/commands/plan_json.hpp"
 #include "sim/commands/plan_references.hpp"
 #include "sim/commands/planning.hpp"
@@ -76,8 +77,36 @@ void print_faster_uniform(const PlanningResult& result, const Candidate& chosen)
       change_text(change_from(chosen, first)));
 }
 
+// Returns true if two candidates are the same plan, whose cut two methods came to.
+bool same_plan(const Candidate& a, const Candidate& b) {
+  if (!a.built || !b.built || a.iteration != b.iteration || !(a.plan.split == b.plan.split)) return false;
+  PlanChoice with_other_split = b.choice;
+  with_other_split.split = a.choice.split;
+  return a.choice == with_other_split;
+}
+
+struct TableRow {
+  const Candidate* candidate = nullptr;
+  std::string splits = {};  // the methods that come to its cut
+};
+
+std::vector<TableRow> folded_rows(const std::vector<Candidate>& candidates) {
+  std::vector<TableRow> rows;
+  for (const Candidate& candidate : candidates) {
+    const auto same = [&](const TableRow& row) { return same_plan(*row.candidate, candidate); };
+    const auto row = std::ranges::find_if(rows, same);
+    if (row == rows.end()) {
+      rows.push_back({.candidate = &candidate, .splits = describe(candidate.choice.split)});
+    } else {
+      row->splits += ", " + describe(candidate.choice.split);
+    }
+  }
+  return rows;
+}
+
 // Layout and recompute have columns where they are open, and what is offloaded where that is.
-Table candidate_table(const Planned& planned, const Candidate& chosen, const Scenario& scenario, std::size_t rows) {
+Table candidate_table(const std::vector<TableRow>& rows, const Planned& planned, const Candidate& chosen,
+                      const Scenario& scenario) {
   const PlanningResult& result = planned.planning;
   Table table{
       .header = {"", "schedule", "split", "layers", "microbatch", "step", "to uniform", "tokens/s", "MFU", "peak", ""},
@@ -93,15 +122,16 @@ Table candidate_table(const Planned& planned, const Candidate& chosen, const Sce
       ++table.left_columns;
     }
   }
-  for (const Candidate& candidate : result.candidates) {
-    if (table.rows.size() == rows) break;
+  for (const TableRow& row : rows) {
+    const Candidate& candidate = *row.candidate;
     const bool built = candidate.built;
-    table.rows.push_back(
-        {&candidate == &chosen ? "best" : "", describe(candidate.choice.schedule), describe(candidate.choice.split),
-         built ? layers_text(candidate.plan.split) : "", std::to_string(candidate.choice.microbatch),
-         built ? to_text(candidate.iteration) : "", built ? against_uniform(candidate, result) : "",
-         built ? tokens_text(tokens_per_s(candidate)) : "", built ? percent_text(utilisation(candidate)) : "",
-         built ? to_text(candidate.peak_bytes) : "", candidate.fits ? "fits" : candidate.reason});
+    const bool best = &candidate == &chosen || same_plan(candidate, chosen);
+    table.rows.push_back({best ? "best" : "", describe(candidate.choice.schedule), row.splits,
+                          built ? layers_text(candidate.plan.split) : "", std::to_string(candidate.choice.microbatch),
+                          built ? to_text(candidate.iteration) : "", built ? against_uniform(candidate, result) : "",
+                          built ? tokens_text(tokens_per_s(candidate)) : "",
+                          built ? percent_text(utilisation(candidate)) : "", built ? to_text(candidate.peak_bytes) : "",
+                          candidate.fits ? "fits" : candidate.reason});
     if (planned.searched) {
       table.rows.back().insert(table.rows.back().begin() + 1, {layout_text(layout_of(candidate.choice, scenario)),
                                                                describe(recompute_of(candidate.choice, scenario))});
@@ -111,6 +141,14 @@ Table candidate_table(const Planned& planned, const Candidate& chosen, const Sce
     }
   }
   return table;
+}
+
+void print_candidates(const Planned& planned, const Candidate& chosen, const Scenario& scenario, std::size_t most) {
+  std::vector<TableRow> rows = folded_rows(planned.planning.candidates);
+  const std::size_t all = rows.size();
+  rows.resize(std::min(all, most));
+  std::cout << to_text(candidate_table(rows, planned, chosen, scenario), colour_allowed(Stream::out));
+  if (rows.size() < all) std::cout << fmt::format("  and {} more rows: --top {} prints them\n", all - most, all);
 }
 
 // Prints the tokens of slices of equal work, in the form that a scenario takes.
@@ -133,8 +171,9 @@ void print_counts(const Planned& planned) {
         "by simulation\n",
         planned.candidates, result.pruned, result.bounded, result.evaluated, result.simulated);
   } else {
-    std::cout << fmt::format("  {} evaluated by the longest path, {} by simulation; {} could not be built\n",
-                             result.evaluated, result.simulated, result.pruned);
+    std::cout << fmt::format("  {} evaluated by the longest path, {} by simulation; {} could not be built{}\n",
+                             result.evaluated, result.simulated, result.pruned,
+                             result.pruned > 0 ? " (--explain says why)" : "");
     if (result.bounded > 0) {
       std::cout << fmt::format("  {} long cost-driven schedules were not made: they cannot be as fast\n",
                                result.bounded);
@@ -230,13 +269,16 @@ void print_habit(const std::optional<BaselineRow>& habit, const Candidate& chose
                            by_hand.fits ? "" : ", does not fit", change_text(change_from(by_hand, chosen)));
 }
 
-void print(const Planned& planned, const Candidate& chosen, const std::optional<BaselineRow>& habit,
-           const Scenario& scenario, const PlanOptions& options) {
+void print(const PlannedOnNodes& found, const Candidate& chosen, const std::optional<BaselineRow>& habit,
+           const PlanOptions& options) {
+  const Scenario& scenario = found.scenario;
+  const Planned& planned = found.planned;
   const PlanningResult& result = planned.planning;
   std::cout << fmt::format("{}: {} on {} ranks of {}, layout {}, batch {} × {} tokens, {} per rank\n", scenario.name,
                            scenario.model.name, scenario.cluster.ranks, scenario.cluster.machine.name,
                            planned.searched ? "open" : describe(scenario.layout), scenario.training.global_batch,
                            scenario.training.sequence, to_text(scenario.cluster.machine.device.memory.value));
+  if (scenario.nodes_open) std::cout << fmt::format("nodes: {}\n", needed_nodes_text(found));
   std::cout << fmt::format("software: {}\n", describe(scenario.software));
   for (const std::string& line : {framework_text(scenario), experts_text(scenario.model)}) {
     if (!line.empty()) std::cout << line << '\n';
@@ -250,9 +292,8 @@ void print(const Planned& planned, const Candidate& chosen, const std::optional<
     return layers_text(candidate.plan.split) != describe(candidate.plan.split);
   });
   const bool by_stage = has_stage_data(chosen.plan.layout);
-  const std::size_t rows = planned.searched || !options.planning.top ? result.candidates.size()
-                                                                     : static_cast<std::size_t>(*options.planning.top);
-  std::cout << to_text(candidate_table(planned, chosen, scenario, rows), colour_allowed(Stream::out));
+  const auto most = static_cast<std::size_t>(options.planning.top);
+  print_candidates(planned, chosen, scenario, planned.searched ? result.candidates.size() : most);
   std::cout << "\n  step: predicted time of one optimizer step; peak: memory of the fullest rank; to uniform: the step "
                "against that of\n  "
             << (by_stage ? "the uniform split of the fastest layout in the table whose stages have the same data degree"
@@ -301,14 +342,18 @@ ExitStatus plan(const PlanOptions& options) {
     throw InputError(options.scenario, "is a plan, expected a scenario",
                      "plumb simulate " + options.scenario + " predicts it");
   }
-  const Scenario scenario = [&] {
+  const auto read_on = [&](int nodes) {
     const SignOfLife alive("reading");
-    return read_scenario(options.scenario, options.overrides);
-  }();
+    ScenarioOverrides overrides = options.overrides;
+    overrides.nodes = nodes;
+    return read_scenario(options.scenario, overrides);
+  };
   const Evaluator evaluator = find_engine(options.engine);
   const std::vector<std::string> baselines = each_once(options.baselines);
   for (const std::string& name : baselines) (void)find_baseline(name);  // refused before a long search
-  const Planned planned = plan_openly(scenario, evaluator, options.planning);
+  const PlannedOnNodes found = plan_on_nodes(read_on, evaluator, options.planning);
+  const Scenario& scenario = found.scenario;
+  const Planned& planned = found.planned;
   const std::vector<Candidate>& candidates = planned.planning.candidates;
   const bool fits = std::ranges::any_of(candidates, [](const Candidate& one) { return one.own && one.fits; });
   if (!fits && options.explain && !options.json && !candidates.empty()) {
@@ -326,9 +371,12 @@ ExitStatus plan(const PlanOptions& options) {
     habit = {name, weigh_baseline(scenario, chosen, find_baseline(name), engine)};
   }
   if (options.json) {
-    std::cout << to_text(to_json(planned, chosen, rows, habit, scenario, options));
+    Json json = to_json(planned, chosen, rows, habit, scenario, options);
+    json["nodes"] = scenario.cluster.nodes;
+    if (scenario.nodes_open) json["too_few_nodes"] = found.too_few;
+    std::cout << to_text(json);
   } else if (options.output != standard_stream) {
-    print(planned, chosen, habit, scenario, options);
+    print(found, chosen, habit, options);
     if (!rows.empty()) print_baselines(rows, chosen, scenario);
   }
   if (options.output.empty()) return ExitStatus::done;
@@ -374,7 +422,8 @@ void add_plan(CLI::App& program, Body& body) {
       ->type_name("simgrid|path")
       ->capture_default_str();
   PlanningOptions& planning = options->planning;
-  command.add_option("--top", planning.top, "Rows of the table; default: 10 for an open layout, else all.")
+  command.add_option("--top", planning.top, "Rows of the table.")
+      ->capture_default_str()
       ->check(whole_number(1, 10'000));
   command
       .add_option("--time-limit", planning.time_limit,

@@ -15,8 +15,6 @@
 namespace plumb::sim {
 namespace {
 
-constexpr int usual_rows = 10;
-
 std::atomic<bool> interrupted = false;
 std::atomic<std::int64_t> interrupted_at_ns = 0;  // first, by the monotonic clock
 static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<std::int64_t>::is_always_lock_free,
@@ -89,7 +87,7 @@ Planned searched(const Scenario& scenario, const Evaluator& engine, const Planni
   const SearchSpace space(scenario);
   const InterruptWatch watch;
   Progress progress("planning");
-  SearchOptions asked{.top = options.top.value_or(usual_rows),
+  SearchOptions asked{.top = options.top,
                       .jobs = options.jobs > 0 ? options.jobs : usable_cores(),
                       .processes = options.jobs > 0 ? options.jobs : usable_cores(),
                       .prune = !options.all_sizes,

@@ -10,10 +10,10 @@
 namespace plumb::sim {
 
 struct PlanningOptions {
-  std::optional<int> top = {};  // rows; none: ten of a search, else all
-  int jobs = 0;                 // threads; 0: as many as cores may be used
-  bool all_sizes = false;       // also what the memory bound excludes
-  bool all_times = false;       // also what the time bound excludes
+  int top = 10;            // rows of the table
+  int jobs = 0;            // threads; 0: as many as cores may be used
+  bool all_sizes = false;  // also what the memory bound excludes
+  bool all_times = false;  // also what the time bound excludes
   bool pareto = false;
   std::optional<double> time_limit = {};  // seconds
 };

@@ -73,6 +73,41 @@ TEST_CASE("plan over open layouts: the best first, uniform in the table, counts 
   CHECK(planned["pareto"].size() > 1);
 }
 
+TEST_CASE("plan finds the fewest nodes on which something fits") {
+  const Folder folder;
+  const std::string text =
+      "model: llama-3-8b\ncluster: {machine: dgx-a100, nodes: auto, memory: 20 GiB}\n"
+      "training: {sequence: 2048, global_batch: 64}\n"
+      "layout: {pipeline: auto, tensor: 2, data: auto}\n";
+  const std::string file = folder.file("nodes.yaml", text);
+  const Json planned = json_of(run_plumb(folder, "plan --engine path --json " + file));
+  const int nodes = planned["nodes"].get<int>();
+  CHECK(nodes > 1);
+  CHECK(planned["too_few_nodes"].size() > 0);
+  for (const Json& few : planned["too_few_nodes"]) {
+    const std::string fixed = folder.file("few.yaml", replaced(text, "auto, memory", few.dump() + ", memory"));
+    CHECK(run_plumb(folder, "plan --engine path " + fixed).status == 2);
+  }
+  const std::string enough =
+      folder.file("enough.yaml", replaced(text, "auto, memory", std::to_string(nodes) + ", memory"));
+  CHECK(json_of(run_plumb(folder, "plan --engine path --json " + enough))["candidates"] == planned["candidates"]);
+  CHECK_THAT(run_plumb(folder, "plan --engine path " + file).out,
+             ContainsSubstring("nodes: " + std::to_string(nodes) + " are needed"));
+}
+
+TEST_CASE("equal plans stand in one row, and a long table says how many rows it left out") {
+  const Folder folder;
+  const std::string file = folder.file(
+      "equal.yaml",
+      "model: {vocabulary: 64, hidden: 64, heads: 4, ffn: 64, layers: \"full/dense*8\"}\n"
+      "cluster: {machine: dgx-a100, ranks: 2}\ntraining: {sequence: 64, global_batch: 16, microbatch: auto}\n"
+      "layout: {pipeline: 2}\nschedule: [1f1b, gpipe]\nsplit: [uniform, [4, 4]]\n");
+  const std::string all = run_plumb(folder, "plan --engine path --top 100 " + file).out;
+  CHECK_THAT(all, ContainsSubstring("uniform, [4, 4]") && !ContainsSubstring("more rows"));
+  CHECK_THAT(run_plumb(folder, "plan --engine path --top 3 " + file).out,
+             ContainsSubstring("more rows: --top ") && ContainsSubstring("best"));
+}
+
 TEST_CASE("plan over open layouts writes the same bytes with one thread and three, and without its bounds") {
   const Folder folder;
   const std::string file = folder.file("open.yaml", open_layouts);

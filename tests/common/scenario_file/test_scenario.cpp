@@ -173,6 +173,38 @@ split: [uniform, [3, 5], "Et*4|t*4L"]
   CHECK(listed.splits[2].megatron == "Et*4|t*4L");
 }
 
+TEST_CASE("the order of splits in a file does not matter") {
+  const Scenario one = read_text(scenario_text("split: [uniform, dynamic, parameters]\n"));
+  const Scenario other = read_text(scenario_text("split: [dynamic, parameters, uniform]\n"));
+  CHECK(one.splits == other.splits);
+}
+
+TEST_CASE("on one pipeline rank auto means 1F1B alone, and a list what it says") {
+  const std::string one_rank = "layout: {pipeline: 1}\ntraining: {sequence: 32, global_batch: 4}\n";
+  CHECK(read_text(scenario_text(one_rank + "schedule: auto\n")).schedules ==
+        std::vector<ScheduleChoice>{{.name = "1f1b"}});
+  CHECK(read_text(scenario_text(one_rank + "schedule: [gpipe, zb-h1]\n")).schedules.size() == 2);
+}
+
+TEST_CASE("gathers and reductions of data-parallel ranks overlap on GPUs where no software is stated") {
+  const std::string gpus = "cluster: {machine: dgx-a100, ranks: 8}\n";
+  const Scenario assumed = read_text(scenario_text(gpus));
+  CHECK(assumed.software.data_overlap);
+  CHECK_FALSE(is_stated(assumed.software));
+  CHECK_FALSE(read_text(scenario_text(gpus + "software: plumb\n")).software.data_overlap);
+  CHECK_FALSE(read_text(scenario_text("")).software.data_overlap);  // on CPUs
+}
+
+TEST_CASE("nodes: auto takes those of a settled layout, and is refused where plumb plan must find them") {
+  const auto nodes = [](const std::string& rest) { return read_text(scenario_text(rest)).cluster.nodes; };
+  const std::string cluster = "cluster: {machine: dgx-a100, nodes: auto}\n";
+  CHECK(nodes(cluster + "layout: {pipeline: 4}\n") == 1);
+  CHECK(nodes(cluster + "layout: {pipeline: 4, data: 8}\ntraining: {global_batch: 64}\n") == 4);
+  CHECK(nodes("cluster: {machine: dgx-a100, nodes: auto, ranks: 8}\nlayout: auto\n") == 1);
+  CHECK_THAT(message_for(scenario_text(cluster + "layout: auto\n")),
+             ContainsSubstring("cluster.nodes") && ContainsSubstring("plumb plan"));
+}
+
 TEST_CASE("a file may stand where a block may stand: beside the scenario, or shipped") {
   const TemporaryFolder folder;
   (void)folder.write("my-model.yaml", model_block);
