@@ -45,9 +45,16 @@ def text_config(config):
     return {"model_type": config.get("model_type"), **inner, **tied}
 
 
+def with_floats(value):
+    """transformers writes an infinite number as {"__float__": "Infinity"}."""
+    if isinstance(value, dict):
+        return float(value["__float__"]) if "__float__" in value else {k: with_floats(v) for k, v in value.items()}
+    return [with_floats(one) for one in value] if isinstance(value, list) else value
+
+
 def build(config):
     """The language model of a configuration, on the meta device. Some classes have a body alone."""
-    fields = text_config(config)
+    fields = with_floats(text_config(config))
     fields["model_type"] = SAME_CLASS.get(fields["model_type"], fields["model_type"])
     config = transformers.AutoConfig.for_model(**fields)
     auto = transformers.AutoModelForImageClassification if config.model_type == "vit" else \
@@ -58,7 +65,7 @@ def build(config):
             model.tie_weights()
         except ValueError:
             model = transformers.AutoModel.from_config(config)
-            if not config.tie_word_embeddings:
+            if not fields.get("tie_word_embeddings", getattr(config, "tie_word_embeddings", False)):
                 model.lm_head = torch.nn.Linear(config.hidden_size, config.vocab_size, bias=False)
     return model
 

@@ -324,7 +324,7 @@ class Checker {
       } else if (const Field* field = find_field(block, word)) {
         hint_ = field;
         shape(field->shape, entry.value);
-      } else {
+      } else if (!block.open) {
         fail(entry.key, "unknown key '" + excerpt(word) + "' in " + value.path(),
              hint_for(word, block, root_ == nullptr ? block : *root_));
       }

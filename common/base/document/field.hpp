@@ -91,6 +91,7 @@ struct FieldBlock {
   std::vector<Field> fields = {};
   std::string bare = {};  // key that a bare number in place of the block most likely is
   std::string base = {};  // key that names another block to change ("like"): with it nothing is required
+  bool open = false;      // it may have other keys, which its reader checks
 };
 
 namespace shapes {

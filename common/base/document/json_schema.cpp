@@ -116,9 +116,10 @@ class SchemaWriter {
   Json reference(const FieldBlock& block, bool partial) {
     const auto [known, is_new] = names_.try_emplace({&block, partial});
     if (is_new) {
-      std::string name = partial ? "part of " + block.name : block.name;
-      for (int count = 2; definitions_.contains(name); ++count) name = block.name + " " + std::to_string(count);
-      std::ranges::replace(name, ' ', '-');
+      std::string whole_name = partial ? "part-of-" + block.name : block.name;
+      std::ranges::replace(whole_name, ' ', '-');
+      std::string name = whole_name;
+      for (int count = 2; definitions_.contains(name); ++count) name = whole_name + "-" + std::to_string(count);
       known->second = name;
       definitions_[name] = Json::object();
       definitions_[name] = body(block, partial);
@@ -141,7 +142,7 @@ class SchemaWriter {
     }
     Json result = {{"title", block.title}, {"description", block.description}, {"type", "object"}};
     result["properties"] = properties;
-    result["additionalProperties"] = false;
+    result["additionalProperties"] = block.open;
     if (partial) return result;
     if (!dependent.empty()) result["dependentRequired"] = dependent;
     if (!required.empty()) conditions.insert(conditions.begin(), Json{{"required", required}});

@@ -10,6 +10,8 @@ namespace plumb {
 // Tables of its fields, and of a file that has it under one key `model`.
 [[nodiscard]] const FieldBlock& model_block();
 [[nodiscard]] const FieldBlock& model_file_block();
+// A config.json of Hugging Face, for schemas: its own reader knows the other keys of each family.
+[[nodiscard]] const FieldBlock& config_block();
 
 // Required: vocabulary (or patches), hidden, layers; heads, ffn, experts, window, mla, mamba2 where a layer needs them.
 // Defaults: kv_heads = heads, head_dim = hidden / heads, value_dim = head_dim, swiglu, rmsnorm, rope, no biases (`bias`

@@ -246,7 +246,7 @@ const FieldBlock& model_block() {
            .shape = shapes::block(experts_block()),
            .description = "Sizes of moe layers. Required there."},
           {.key = "layers",
-           .shape = shapes::text("attention/mlp layers", {}, "[A-Za-z0-9_/*(), \\s-]*"),
+           .shape = shapes::text("attention/mlp layers", {}, "[^/]+/[A-Za-z0-9_/*(), \\s-]*"),
            .description = "Layers in order, each attention/mlp; `*n` repeats, parentheses group.",
            .example = "\"full/dense*12\"",
            .required = true},
@@ -300,6 +300,19 @@ const FieldBlock& model_file_block() {
       .description = "The model's keys under one key.",
       .fields = {
           {.key = "model", .shape = shapes::block(model_block()), .description = "The model.", .required = true}}};
+  return block;
+}
+
+const FieldBlock& config_block() {
+  static const FieldBlock block{.name = "config",
+                                .title = "Configuration of Hugging Face transformers",
+                                .description = "Keys of a config.json, which differ from family to family.",
+                                .fields = {{.key = "model_type",
+                                            .shape = shapes::text("a family"),
+                                            .description = "The family.",
+                                            .example = "llama",
+                                            .required = true}},
+                                .open = true};
   return block;
 }
 
