@@ -79,6 +79,7 @@ std::optional<std::size_t> nearest_part(std::string_view word, const std::vector
 
 std::string to_string(const Place& place) {
   std::string text = place.file;
+  if (text.starts_with("--")) return text;  // an option has one line
   if (place.line > 0) text += ":" + std::to_string(place.line);
   if (place.line > 0 && place.column > 0) text += ":" + std::to_string(place.column);
   return text;

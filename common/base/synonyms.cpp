@@ -125,9 +125,7 @@ constexpr Synonym key_synonyms[] = {
     {"zero-hpz-partition-size", "secondary_shard"},
     {"zero-quantized-gradients", "quantized_gradients"},
     {"cp", "context"},
-    {"context-parallel-size", "context"},
     {"ep", "expert"},
-    {"expert-model-parallel-size", "expert"},
     {"seq-length", "sequence"},
     {"seq-len", "sequence"},
     {"sequence-length", "sequence"},
@@ -158,9 +156,6 @@ constexpr Synonym key_synonyms[] = {
     {"optimizer-cpu-offload", "offload"},
     {"cpu-offloading", "offload"},
     {"enable-activation-offloading", "offload"},
-    {"num-layers", "layers"},
-    {"num-hidden-layers", "layers"},
-    {"n-layer", "layers"},
     {"hidden-size", "hidden"},
     {"dim", "hidden"},
     {"n-embd", "hidden"},
@@ -173,6 +168,7 @@ constexpr Synonym key_synonyms[] = {
     {"intermediate-size", "ffn"},
     {"ffn-hidden-size", "ffn"},
     {"moe-intermediate-size", "ffn"},
+    {"moe-ffn-hidden-size", "ffn"},
     {"vocab-size", "vocabulary"},
     {"hidden-act", "activation"},
     {"normalization", "norm"},
@@ -194,6 +190,26 @@ constexpr Synonym key_synonyms[] = {
     {"pipe-sp-splits", "slices"},
     {"pipe-sp-strategy", "slices_by"},
     {"num-layers-per-virtual-pipeline-stage", "chunks"},
+};
+
+// Keys that have no key of plumb in their place, or one that takes another kind of value.
+constexpr Synonym advice[] = {
+    {"bf16", "training: {precision: bf16}"},
+    {"fp16", "training: {precision: fp16}"},
+    {"gradient-accumulation-steps", "it follows from the others: global_batch / (microbatch × data degree)"},
+    {"num-micro-batches", "it follows from the others: global_batch / (microbatch × data degree)"},
+    {"zero-optimization", "layout: {data: {sharding: zero3}}, or zero1, zero2"},
+    {"use-distributed-optimizer", "layout: {data: {sharding: zero1}}"},
+    {"virtual-pipeline-model-parallel-size", "schedule: {name: interleaved-1f1b, chunks: 2}"},
+    {"data-parallel-shard-degree",
+     "layout: {data: {degree: 8, sharding: fsdp}}, or {kind: hsdp, shard: 8} as sharding"},
+    {"expert-model-parallel-size", "expert parallelism is not supported yet: leave the key out"},
+    {"expert-parallel-degree", "expert parallelism is not supported yet: leave the key out"},
+    {"context-parallel-size", "context parallelism is not supported yet: leave the key out"},
+    {"context-parallel-degree", "context parallelism is not supported yet: leave the key out"},
+    {"num-layers", "layers: \"full/dense*32\" has 32 layers of full attention and a dense MLP"},
+    {"num-hidden-layers", "layers: \"full/dense*32\" has 32 layers of full attention and a dense MLP"},
+    {"n-layer", "layers: \"full/dense*32\" has 32 layers of full attention and a dense MLP"},
 };
 
 std::string plain(std::string_view word) {
@@ -232,6 +248,11 @@ std::string key_meant(std::string_view word, const std::vector<std::string>& key
     if (synonym.theirs == theirs && place_of(synonym.ours, keys)) return std::string(synonym.ours);
   }
   return "";
+}
+
+std::string advice_for_key(std::string_view word) {
+  const auto found = std::ranges::find(advice, plain(word), &Synonym::theirs);
+  return found == std::end(advice) ? "" : std::string(found->ours);
 }
 
 std::vector<std::string> other_names(const std::vector<std::string>& names) {

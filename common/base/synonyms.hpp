@@ -15,6 +15,9 @@ namespace plumb {
 // Returns the one of `keys` that is called `word` elsewhere ("tp": tensor); empty if there is none.
 [[nodiscard]] std::string key_meant(std::string_view word, const std::vector<std::string>& keys);
 
+// Returns what to write in place of a key of other frameworks that no key of plumb stands for; empty if there is none.
+[[nodiscard]] std::string advice_for_key(std::string_view word);
+
 // Returns others' words for any of `names`, in small letters.
 [[nodiscard]] std::vector<std::string> other_names(const std::vector<std::string>& names);
 

@@ -80,7 +80,7 @@ std::string problem_of(const CapabilityRule& rule, Feature feature, std::optiona
   std::string text;
   switch (rule.purpose) {
     case Purpose::plan:
-      text = !with ? what + " is planned and not built yet" : what + " cannot be planned yet with " + other;
+      text = !with ? what + " is not supported yet" : what + " cannot be planned yet with " + other;
       break;
     case Purpose::hosts:
       text = both + " is not executed yet";

@@ -34,7 +34,7 @@ void add(std::vector<CapabilityRule>& all, std::vector<CapabilityRule> more) {
 // NOLINTNEXTLINE(readability-function-size): a table
 std::vector<CapabilityRule> rules_of_planning() {
   return {
-      {plan, {context, expert}, {}, Level::not_yet, "", "built: pipeline, tensor and data parallelism"},
+      {plan, {context, expert}, {}, Level::not_yet, "", "supported: pipeline, tensor and data parallelism"},
       // Vocabulary over the pipeline.
       {plan, {vocabulary_parallel}, {images}, Level::not_yet, "it has classes instead", "a layout without vocabulary"},
       {plan, {vocabulary_parallel}, grids, Level::not_yet, "", "tensor: {kind: 1d}"},

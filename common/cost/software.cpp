@@ -4,7 +4,7 @@ namespace plumb {
 
 std::string describe(const Software& software) {
   if (is_stated(software)) return software.name;
-  return software.name + (software.data_overlap ? " with data_overlap" : "") + " (not stated)";
+  return "not stated, " + software.name + (software.data_overlap ? " with data_overlap" : "") + " is assumed";
 }
 
 }  // namespace plumb

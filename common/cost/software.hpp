@@ -78,7 +78,7 @@ struct Software {
 // Returns false for assumed software: each software that is read has a source.
 [[nodiscard]] inline bool is_stated(const Software& software) { return !software.source.empty(); }
 
-// "megatron-2022", "plumb with data_overlap (not stated)".
+// "megatron-2022", "not stated, plumb with data_overlap is assumed".
 [[nodiscard]] std::string describe(const Software& software);
 
 // Whether a rank of a tensor group sends its part of a message alone, of hidden states that are divided already or that

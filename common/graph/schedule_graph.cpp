@@ -130,7 +130,7 @@ class GraphBuilder {
     } else if (is_send(action.kind)) {
       return no_node;
     } else {
-      refuse(rank, action, "is planned and not built yet");
+      refuse(rank, action, "is not supported yet");
     }
     node.bytes = payload(node, costs_);
     node.duration = time_alone(node, costs_);

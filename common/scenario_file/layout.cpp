@@ -43,6 +43,7 @@ struct LayoutBlock {
   TensorChoices tensor = {};
   VocabularyChoices vocabulary = {};
   OpenDegrees data = {};
+  bool data_takes_rest = false;  // sharded without a degree: the ranks that are left
   bool any_order = false;
   std::optional<YamlValue> pipeline_place = {};
   std::vector<int> by_stage = {};  // data degrees
@@ -91,6 +92,11 @@ void read_data(const YamlValue& block, LayoutBlock& result) {
     result.data = read_degrees(*degree, result.layout.data.degree);
   } else if (rules.size() == 1 && rules.front().kind == Sharding::hsdp) {
     result.layout.data.degree = ranks_of(rules.front());
+  } else {
+    result.data_takes_rest = !block.find("by_stage") && !rules.empty() &&
+                             std::ranges::none_of(rules, [](const ShardingBlock& rule) {
+                               return rule.kind == Sharding::none || rule.kind == Sharding::hsdp;
+                             });
   }
   if (const auto by_stage = block.find("by_stage")) {
     if (degree) by_stage->fail("data has a degree, and degrees by stage", "leave one of them out");
@@ -159,16 +165,22 @@ std::string cluster_with(std::int64_t count, const Cluster& cluster) {
 
 std::int64_t ranks_of(const Layout& layout) { return has_stage_data(layout) ? ranks(layout) : rank_product(layout); }
 
+struct GivenDegrees {
+  bool pipeline = false;
+  bool data = true;  // false: data parallelism takes the ranks that are left, else a pipeline that is not given
+};
+
 // Ranks are those of the layout where the cluster leaves them open, and the reverse.
-void settle_ranks(const YamlValue& place, Layout& layout, bool pipeline_given, ClusterBlock& block) {
+void settle_ranks(const YamlValue& place, Layout& layout, GivenDegrees given, ClusterBlock& block) {
   Cluster& cluster = block.cluster;
   const bool cpu = cluster.machine.device.type == DeviceType::cpu;
   const bool nodes_auto = block.nodes && is_auto(*block.nodes);
-  if (pipeline_given && block.nodes_open) settle_nodes(ranks_of(layout), block);
+  if (given.pipeline && given.data && block.nodes_open) settle_nodes(ranks_of(layout), block);
   const std::int64_t all = static_cast<std::int64_t>(cluster.nodes) * cluster.machine.devices;
-  if (!pipeline_given) {
+  if (!given.pipeline || !given.data) {
     const std::int64_t available = cluster.ranks > 0 ? cluster.ranks : std::min<std::int64_t>(all, most_degree);
-    layout.pipeline = static_cast<int>(std::max<std::int64_t>(1, available / rank_product(layout)));
+    int& takes_rest = given.data ? layout.pipeline : layout.data.degree;
+    takes_rest = static_cast<int>(std::max<std::int64_t>(1, available / rank_product(layout)));
   }
   const std::int64_t needed = ranks_of(layout);
   if (needed > most_cluster_ranks) fail_too_many(place, layout, needed, cluster);
@@ -300,11 +312,12 @@ void require_readable_layout(const YamlValue& given) {
 LayoutChoices read_layouts(const YamlValue& file, const std::optional<YamlValue>& given, ClusterBlock& cluster) {
   if (!given) {
     Layout layout;
-    settle_ranks(cluster.ranks ? *cluster.ranks : file, layout, false, cluster);
+    settle_ranks(cluster.ranks ? *cluster.ranks : file, layout, {}, cluster);
     return {.layouts = {layout}};
   }
   LayoutBlock block = read_block(*given);
   settle_by_stage(block);
+  if (block.open() && block.data_takes_rest) block.data.any = true;
   if (block.open()) {
     LayoutChoices choices{.layouts = open_layouts(block.pipeline_place.value_or(*given), block, cluster),
                           .tensor_place = block.tensor.place,
@@ -313,7 +326,8 @@ LayoutChoices read_layouts(const YamlValue& file, const std::optional<YamlValue>
     return choices;
   }
   const YamlValue place = block.by_stage_place.value_or(block.pipeline_place.value_or(block_or_file(*given, "layout")));
-  settle_ranks(place, block.layout, block.pipeline_place || block.by_stage_place, cluster);
+  settle_ranks(place, block.layout,
+               {.pipeline = block.pipeline_place || block.by_stage_place, .data = !block.data_takes_rest}, cluster);
   return {.layouts = settled_sharding({block.layout}, block.sharding, cluster.cluster.machine.devices),
           .tensor_place = block.tensor.place,
           .vocabulary_place = block.vocabulary.place};

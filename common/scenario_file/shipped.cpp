@@ -100,6 +100,9 @@ std::string nearest_file(const std::filesystem::path& name, const YamlValue& val
     if (nearest) return "did you mean '" + files[*nearest] + "'?";
     if (!files.empty()) return did_you_mean(name.string(), files);
   }
+  if (key == name_of(ShippedKind::model) && name.has_parent_path() && !name.has_extension()) {
+    return "download its config.json and name that, or take a name of plumb list models";
+  }
   const std::vector<std::string> others = files_in(name.parent_path(), folders);
   if (name.parent_path() == key + "s" && !others.empty()) return did_you_mean(name.string(), others);
   const auto nearest = nearest_word(name.string(), others);  // a folder of the user's may have any number of others

@@ -40,7 +40,7 @@ Split megatron_split(std::string_view text, int layers, int stages) {
   const MegatronLayout layout = parse_megatron_layout(text);
   if (layout.mtp_stage >= 0 && layout.mtp_stage + 1 != static_cast<int>(layout.layers.size())) {
     throw InputError(Place{"split", 1, static_cast<int>(text.find('m')) + 1},
-                     "an MTP module on another stage than the loss is planned and not built yet");
+                     "an MTP module on another stage than the loss is not supported yet");
   }
   Split split{layout.layers};
   require_counts(split, layers, stages);

@@ -327,7 +327,7 @@ ExitStatus run_command(const RunArguments& arguments) {
 
 void add_run(CLI::App& app, Command& chosen) {
   const auto arguments = std::make_shared<RunArguments>();
-  CLI::App& command = add_command(app, "run", "Trains a plan and measures each action.",
+  CLI::App& command = add_command(app, "run", "Runs a plan: trains its model and measures each action.",
                                   "plumb-exec run plan.json -o measured.json --steps 10");
   command.add_option("PLAN", arguments->plan, "A plan that plumb plan wrote.")->required();
   command.add_option("-o,--output", arguments->output, "Writes the measured timeline, a Chrome trace for Perfetto.")

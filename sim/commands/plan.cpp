@@ -34,9 +34,9 @@ namespace plumb::sim {
 namespace {
 
 void print_bottlenecks(const Planned& planned, const Candidate& chosen) {
-  std::cout << "  bound by, best:    " << describe_bottleneck(chosen.plan) << '\n';
+  std::cout << "  busiest rank, best:    " << describe_bottleneck(chosen.plan) << '\n';
   if (const Candidate* uniform = uniform_of(chosen, planned.planning)) {
-    std::cout << "  bound by, uniform: " << describe_bottleneck(uniform->plan) << '\n';
+    std::cout << "  busiest rank, uniform: " << describe_bottleneck(uniform->plan) << '\n';
   } else if (!planned.finished && is_made_for_times(chosen.choice.schedule) &&
              chosen.choice.split.method != SplitMethod::uniform) {
     std::cout << "  The uniform split was not evaluated: its schedule is cost-driven, and the search had ended.\n";
@@ -203,6 +203,16 @@ std::string left_out_text(const LeftOut& group, const Scenario& scenario, const 
                      to_text(group.least_bytes), to_text(machine.device.memory.value));
 }
 
+// Sharding is tried only where the scenario says so: it changes memory and collectives of every layout.
+void print_unsearched_sharding(const Planned& planned, const Scenario& scenario) {
+  const auto in_data = [](const Layout& layout) { return layout.data.degree > 1; };
+  const auto is_sharded = [](const Layout& layout) { return layout.data.sharding != Sharding::none; };
+  if (!planned.searched || !std::ranges::any_of(scenario.layouts, in_data)) return;
+  if (std::ranges::any_of(scenario.layouts, is_sharded) || std::ranges::any_of(scenario.layouts, has_stage_data))
+    return;
+  std::cout << "  sharding was not tried: layout: {data: {degree: auto, sharding: auto}} does\n";
+}
+
 void print_explanation(const Planned& planned, const Scenario& scenario, const Candidate& chosen) {
   std::cout << "\nleft out, the least that any of them needs or takes:\n";
   Table table{.header = {"candidates", "", ""}, .rows = {}, .left_columns = 0, .left_last = true};
@@ -313,6 +323,7 @@ void print(const PlannedOnNodes& found, const Candidate& chosen, const std::opti
   if (const std::string why = no_stage_data(scenario); !why.empty()) {
     std::cout << "  data: {by_stage: auto} has no candidate with different degrees: " << why << '\n';
   }
+  print_unsearched_sharding(planned, scenario);
   print_slices(chosen);
   const std::string host = host_text(chosen.plan, fullest_rank(chosen.ranks).rank);
   if (!host.empty()) std::cout << "  host: " << host << '\n';

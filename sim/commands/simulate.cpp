@@ -313,10 +313,10 @@ void print(const Prediction& prediction, const SimulateOptions& options) {
   if (!options.unfold && !host.empty()) std::cout << fmt::format("  host        {}\n", host);
   std::cout << '\n';
   std::cout << to_text(rank_table(prediction), colour);
-  std::cout << "  compute + exposed + idle = step. Exposed: a message is in flight and the rank has nothing else to do;"
-               "\n  idle: no message is in flight. Bubble: exposed, idle and the optimizer step, which is part of "
-               "compute here."
-               "\n  Transfers: all time with a message in flight to the rank.\n\n";
+  std::cout << "  compute + exposed + idle = step. Compute: with the collectives inside its actions. Exposed: the rank "
+               "waits for a\n  message between stages; idle: no message is in flight. Bubble: exposed, idle and the "
+               "optimizer step, which is part of\n  compute here. Transfers: all time with a message in flight to the "
+               "rank.\n\n";
   std::cout << chart_of(prediction, options, colour);
   for (const auto& [title, study] : prediction.studies) std::cout << fmt::format("\n{}\n{}", title, study.text);
 }

@@ -198,7 +198,11 @@ class MissingKeys {
     if (count == 0) return;
     problem_ += (problem_.empty() ? "" : "; ") + std::string(count == 1 ? "key " : "keys ") + names +
                 (count == 1 ? " is missing in " : " are missing in ") + value.path();
-    hint_ += (hint_.empty() ? "add to " : "\n  and to ") + value.path() + lines;
+    const std::string line = lines.substr(lines.find_first_not_of("\n "));
+    const bool first = hint_.empty();
+    hint_ += first && count == 1 && line.find('\n') == std::string::npos
+                 ? "add " + line + " to " + value.path()
+                 : (first ? "add to " : "\n  and to ") + value.path() + lines;
     if (!block.base.empty()) {
       hint_ += "\n  or begin with " + block.base + ": " + example_of(*find_field(block, block.base)) +
                ", and write only what differs";
@@ -278,6 +282,7 @@ std::string places_text(const std::vector<KeyPlace>& places, const std::string& 
 // The key that somebody means who writes `word` in `block`, with the block where it belongs.
 std::string hint_for(const std::string& word, const FieldBlock& block, const FieldBlock& root) {
   const std::vector<std::string> keys = keys_of(block);
+  if (const std::string advice = advice_for_key(word); !advice.empty()) return advice;
   if (const std::string meant = key_meant(word, keys); !meant.empty()) return "the key is '" + meant + "' here";
   std::vector<KeyPlace> exact;
   std::vector<KeyPlace> others;

@@ -22,7 +22,7 @@ std::string message_fault(const Schedule& schedule, const Action& action) {
 }
 
 std::string malformed_because(const Schedule& schedule, int rank, const Action& action) {
-  if (!is_built(action.kind)) return fmt::format("{} is planned and not built yet", letters(action.kind));
+  if (!is_built(action.kind)) return fmt::format("{} is not supported yet", letters(action.kind));
   if (!in_range(schedule, action)) {
     const bool update = action.kind == ActionKind::optimizer_step && schedule.update_every > 0;
     return fmt::format("out of range, there are {} stages and {} {}", all_stages(schedule),

@@ -218,8 +218,15 @@ std::string number(const Sourced<FlopsPerSecond>& peak) {
 void print_cluster(const Cluster& cluster) {
   const Machine& machine = cluster.machine;
   std::cout << fmt::format("\ncluster: {} ranks on {} × {}\n", cluster.ranks, cluster.nodes, machine.name);
-  std::cout << fmt::format("  device      {}, {} ({})\n", machine.device.name, to_text(machine.device.memory.value),
-                           machine.device.memory.source);
+  const DeviceProfile& device = machine.device;
+  const Bytes framework = device.framework_memory.value;
+  std::cout << fmt::format("  device      {}, {} ({})", device.name, to_text(device.memory.value + framework),
+                           device.memory.source);
+  if (framework > Bytes{}) {
+    std::cout << fmt::format(", of which ranks use {}: {} are the framework's ({})", to_text(device.memory.value),
+                             to_text(framework), device.framework_memory.source);
+  }
+  std::cout << '\n';
   std::cout << fmt::format("  peak        {}, of which matmuls reach {} ({})\n", number(machine.device.peak),
                            percent_text(machine.device.matmul_efficiency.value),
                            machine.device.matmul_efficiency.source);

@@ -244,7 +244,7 @@ TEST_CASE("layouts that a scenario refuses are refused in a plan too") {
     changed.cluster.ranks = ranks(changed.layout);
     const std::string message = message_for_plan(to_json(changed));
     CHECK_THAT(message, ContainsSubstring("plan.json:") && ContainsSubstring("layout." + key + ": ") &&
-                            ContainsSubstring(" is planned and not built yet") && ContainsSubstring("hint: built: "));
+                            ContainsSubstring(" is not supported yet") && ContainsSubstring("hint: supported: "));
   };
   refused("context", [](Layout& layout) { layout.context = 2; });
   refused("expert", [](Layout& layout) { layout.expert = 2; });

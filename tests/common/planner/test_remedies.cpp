@@ -76,7 +76,8 @@ TEST_CASE("remedies for groups of data-parallel ranks are valid layouts that fit
 }
 
 TEST_CASE("a remedy names the groups that a smaller data degree leaves") {
-  const std::string hsdp = text_of("pipeline: 1, data: {degree: 16, sharding: {kind: hsdp, shard: 8}}", "300 MiB");
+  const std::string hsdp =
+      text_of("pipeline: 1, data: {degree: 16, sharding: {kind: hsdp, shard: 8}}", "300 MiB") + "software: plumb\n";
   CHECK(has(checked_remedies(hsdp), "data: {degree: 2, sharding: {kind: hsdp, shard: 2, replicate: 1}}"));
 }
 

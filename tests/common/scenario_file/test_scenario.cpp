@@ -1,6 +1,8 @@
 // Scenarios: what is left out, `auto` and lists, files in the place of blocks.
 #include "common/scenario/scenario.hpp"
 
+#include <algorithm>
+#include <array>
 #include <cstdlib>
 
 #include "common/planner/make_plan.hpp"
@@ -173,6 +175,23 @@ split: [uniform, [3, 5], "Et*4|t*4L"]
   CHECK(listed.splits[2].megatron == "Et*4|t*4L");
 }
 
+TEST_CASE("sharding without a degree takes the ranks that are left") {
+  const auto degrees = [](const std::string& rest) {
+    const Layout layout = read_text(scenario_text("training: {global_batch: 64}\n" + rest)).layout;
+    return std::array{layout.pipeline, layout.tensor.degree, layout.data.degree};
+  };
+  const std::string gpus = "cluster: {machine: dgx-a100}\n";
+  CHECK(degrees(gpus + "layout: {data: {sharding: fsdp}}\n") == std::array{1, 1, 8});
+  CHECK(degrees(gpus + "layout: {pipeline: 2, tensor: 2, data: {sharding: zero1}}\n") == std::array{2, 2, 2});
+  CHECK(degrees(gpus + "layout: {tensor: 2, data: {degree: 2, sharding: fsdp}}\n") == std::array{2, 2, 2});
+  CHECK(degrees("cluster: {machine: dgx-a100, nodes: 4}\nlayout: {data: {sharding: zero++}}\n") ==
+        std::array{1, 1, 32});
+  const Scenario open = read_text(
+      scenario_text("training: {global_batch: 64}\n" + gpus + "layout: {pipeline: auto, data: {sharding: fsdp}}\n"));
+  CHECK(std::ranges::all_of(open.layouts, [](const Layout& one) { return one.pipeline * one.data.degree == 8; }));
+  CHECK(open.layouts.size() > 1);
+}
+
 TEST_CASE("the order of splits in a file does not matter") {
   const Scenario one = read_text(scenario_text("split: [uniform, dynamic, parameters]\n"));
   const Scenario other = read_text(scenario_text("split: [dynamic, parameters, uniform]\n"));
@@ -295,7 +314,7 @@ TEST_CASE("command-line options replace the file's keys") {
 
   CHECK(read_scenario(own, {.split = "[2, 6]"}).splits.front().counts == std::vector<int>{2, 6});
   CHECK(read_scenario(bare, {.schedule = "zb-h1"}).schedules.front().name == "zb-h1");
-  CHECK_THROWS_WITH(read_scenario(own, {.split = "[2, 7]"}), ContainsSubstring("--split:1:1"));
+  CHECK_THROWS_WITH(read_scenario(own, {.split = "[2, 7]"}), ContainsSubstring("--split: [2, 7]"));
   CHECK_THROWS_WITH(read_scenario(own, {.split = "unifrm"}), ContainsSubstring("did you mean 'uniform'?"));
 }
 

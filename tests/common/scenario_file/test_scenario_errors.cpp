@@ -206,10 +206,10 @@ TEST_CASE("a sequence whose tokens a tensor group shares out is a multiple of it
 }
 
 TEST_CASE("features that are not built yet are refused by name") {
-  const std::string planned = "is planned and not built yet";
+  const std::string planned = "is not supported yet";
   check({{"training: {recompute: {layers: 0}}\n", {"scenario.yaml:11:32: ", "a whole number from 1"}},
          {"layout: {context: 2}\n",
-          {"context parallelism " + planned, "hint: built: pipeline, tensor and data parallelism"}},
+          {"context parallelism " + planned, "hint: supported: pipeline, tensor and data parallelism"}},
          {"layout: {expert: 8}\n", {"expert parallelism " + planned}}});
 }
 

@@ -85,7 +85,7 @@ TEST_CASE("pipelines and plain data parallelism are executed, and what else ther
   CHECK_THAT(refusal(by_stage), ContainsSubstring("data degrees by stage is not executed yet"));
   Plan experts = plan;
   experts.layout.expert = 2;
-  CHECK_THAT(refusal(experts), ContainsSubstring("expert parallelism is planned and not built yet"));
+  CHECK_THAT(refusal(experts), ContainsSubstring("expert parallelism is not supported yet"));
 
   for (const std::string schedule : {"dualpipe", "chimera"}) {
     const Plan both_ways = tiny_plan({.schedule = schedule, .data = 2});

@@ -77,7 +77,7 @@ TEST_CASE("each kind of fault is named with its place and the allowed values") {
       {"ways: somee", "f.yaml:1:7: ways: unknown 'somee'\n  hint: did you mean 'some'?"},
       {"ways: ring", "f.yaml:1:7: ways: unknown 'ring'"},
       {"ways: {degree: 9}", "f.yaml:1:16: ways.degree: expected a whole number from 1 to 8, not '9'"},
-      {"ways: {degree: 2}", "key 'kind' is missing in ways\n  hint: add to ways\n    kind: ring"},
+      {"ways: {degree: 2}", "key 'kind' is missing in ways\n  hint: add kind: ring to ways"},
       {"ways: [some, {knd: ring}]", "f.yaml:1:15: unknown key 'knd' in ways[1]"},
       {"degree: 2", "f.yaml:1:1: unknown key 'degree' in the file\n  hint: it belongs into ways: {degree: …}"},
       {"[1]", "f.yaml:1:1: the file: expected keys and values"}};
