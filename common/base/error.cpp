@@ -92,11 +92,21 @@ Error::Error(ExitStatus status, const std::string& where, const std::string& pro
       problem_(problem),
       hint_(hint) {}
 
+namespace {
+
+// The value of an option is no file.
+std::string problem_at(const Place& place, const std::string& problem) {
+  constexpr std::string_view whole = "the file: ";
+  return place.file.starts_with("--") && problem.starts_with(whole) ? problem.substr(whole.size()) : problem;
+}
+
+}  // namespace
+
 InputError::InputError(const std::string& where, const std::string& problem, const std::string& hint)
     : Error(ExitStatus::wrong_input, where, problem, hint) {}
 
 InputError::InputError(const Place& place, const std::string& problem, const std::string& hint)
-    : InputError(to_string(place), problem, hint) {}
+    : InputError(to_string(place), problem_at(place, problem), hint) {}
 
 RunError::RunError(const std::string& where, const std::string& problem, const std::string& hint)
     : Error(ExitStatus::run_failed, where, problem, hint) {}

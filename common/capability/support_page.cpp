@@ -56,6 +56,9 @@ std::string columns_without(const CapabilityRule& rule) {
     const Capability answer = capability(rule.first.front(), rule.second.front(), purpose);
     if (answer.level == Level::yes || (rule.purpose == Purpose::plan && purpose > Purpose::shared_device)) continue;
     if (rule.purpose > Purpose::shared_device && purpose != rule.purpose) continue;
+    const bool both_alone = capability(rule.first.front(), purpose).level == Level::yes &&
+                            capability(rule.second.front(), purpose).level == Level::yes;
+    if (purpose > Purpose::shared_device && !both_alone) continue;  // the table above says so
     columns += (columns.empty() ? "" : ", ") + std::string(column_of(purpose));
   }
   return columns;

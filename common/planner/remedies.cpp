@@ -106,9 +106,10 @@ std::vector<std::string> data_keys(const Layout& before, const Layout& after) {
   // The groups of `zero++` follow from the degrees, and a second copy among all ranks is read as none.
   const bool may_name_all = may_quantize(was.sharding) && was.reshard_after_forward && is.degree != was.degree;
   const bool other_groups = (quantizes && before != after) || may_name_all;
-  if (is.sharding == Sharding::hsdp && (is.shard != was.shard || is.replicate != was.replicate)) {
+  const bool other_copies = was.sharding == Sharding::hsdp && is.degree != was.degree;
+  if (is.sharding == Sharding::hsdp && (is.shard != was.shard || is.replicate != was.replicate || other_copies)) {
     keys.push_back(fmt::format("sharding: {{kind: hsdp, shard: {}, replicate: {}}}", is.shard, is.replicate));
-  } else if (is.sharding != was.sharding || other_groups || of_data_alone) {
+  } else if (is.sharding != was.sharding || other_groups || of_data_alone || other_copies) {
     keys.push_back("sharding: " + name_of(is.sharding));
   }
   ShardingAsked asked = stated(is);
@@ -181,7 +182,8 @@ Proposal changed(Change kind, const Scenario& before, Scenario after, std::strin
     beside.push_back(std::move(cluster));
   }
   after.layouts = {after.layout};
-  if (may_be_default_batch(before) && !may_be_default_batch(after)) {
+  const std::int64_t batch_of_file = default_batch(after, std::ranges::max(after.microbatches));
+  if (may_be_default_batch(before) && after.training.global_batch != batch_of_file) {
     beside.push_back(fmt::format("training: {{global_batch: {}}}", after.training.global_batch));
   }
   if (!beside.empty()) text += fmt::format(" with {}", fmt::join(beside, " and "));
@@ -214,6 +216,7 @@ std::vector<Proposal> with_recompute_modes(const Scenario& scenario) {
     list.back().scenario.recomputes = {recompute};
   };
   if (now.mode == RecomputeMode::full) return list;
+  if (now.mode == RecomputeMode::none && !scenario.profile) add({.mode = RecomputeMode::selective});
   if (scenario.software.recompute_unit == RecomputeUnit::stage) {
     add({.mode = RecomputeMode::full});
     return list;
@@ -225,7 +228,6 @@ std::vector<Proposal> with_recompute_modes(const Scenario& scenario) {
     add({.mode = RecomputeMode::full});
     return list;
   }
-  if (now.mode == RecomputeMode::none && !scenario.profile) add({.mode = RecomputeMode::selective});
   const int stages = stages_of(scenario.schedules.front(), scenario.layout.pipeline);
   const int most = (static_cast<int>(scenario.model.layers.size()) + stages - 1) / stages;
   for (int layers = now.layers + 1; layers < most; ++layers) {
@@ -345,8 +347,15 @@ bool is_valid(const Scenario& scenario) {
   return true;
 }
 
-// The fastest candidate of its own splits that fits.
-std::optional<Candidate> fitting(const Scenario& scenario) {
+constexpr std::int64_t most_tried = 12;  // candidates of one proposal
+
+// The fastest candidate of its own splits that fits. Of a scenario with many, those with the schedule and the split of
+// the candidate that lacks least.
+std::optional<Candidate> fitting(Scenario scenario, const PlanChoice& shortfall) {
+  if (combinations(scenario) > most_tried) {
+    if (std::ranges::count(scenario.schedules, shortfall.schedule) > 0) scenario.schedules = {shortfall.schedule};
+    if (std::ranges::count(scenario.splits, shortfall.split) > 0) scenario.splits = {shortfall.split};
+  }
   PlanningResult result = plan_scenario(scenario, predict_by_path);
   for (Candidate& candidate : result.candidates) {
     if (candidate.own && candidate.fits) return std::move(candidate);
@@ -395,7 +404,7 @@ std::vector<Remedy> remedies(const Scenario& scenario, const Candidate& shortfal
   for (Proposal& proposal : proposals_for(scenario, shortfall)) {
     const bool enough = found.size() >= most_remedies && proposal.kind != Change::offload;
     if (enough || kinds.contains(proposal.kind) || !is_valid(proposal.scenario)) continue;
-    std::optional<Candidate> candidate = fitting(proposal.scenario);
+    std::optional<Candidate> candidate = fitting(proposal.scenario, shortfall.choice);
     if (!candidate) continue;
     kinds.insert(proposal.kind);
     found.push_back({std::move(proposal.text), std::move(proposal.scenario), std::move(*candidate)});

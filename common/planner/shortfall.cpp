@@ -95,7 +95,10 @@ void throw_nothing_fits(const PlanningResult& result, const Scenario& scenario) 
   const auto first = std::find_if(result.candidates.begin(), result.candidates.end(),
                                   [](const Candidate& candidate) { return candidate.own; });
   if (first == result.candidates.end() || !first->built) throw_none_can_be_built(result, scenario);
-  throw InputError(scenario.place, "nothing fits in memory: " + first->reason, describe_remedies(scenario, *first));
+  const bool on_this_machine = scenario.cluster.machine.device.type == DeviceType::cpu;
+  throw InputError(scenario.place, "nothing fits in memory: " + first->reason,
+                   describe_remedies(scenario, *first) +
+                       (on_this_machine ? "; or GPUs: cluster: {machine: dgx-h100} (plumb list machines)" : ""));
 }
 
 }  // namespace plumb

@@ -52,7 +52,10 @@ void require_block(const YamlValue& value) {
 ElementType usual_precision(const YamlValue& machine) {
   const std::optional<YamlValue> device = machine.find("device");
   const std::optional<YamlValue> type = device ? device->find("type") : std::nullopt;
-  return type && type->choice({"cpu", "cuda"}) == 0 ? ElementType::fp32 : ElementType::bf16;
+  if (type && type->choice({"cpu", "cuda"}) == 0) return ElementType::fp32;
+  const std::optional<YamlValue> peak = device ? device->find("peak") : std::nullopt;
+  const bool before_bf16 = peak && peak->is_map() && !peak->find("bf16") && peak->find("fp16");
+  return before_bf16 ? ElementType::fp16 : ElementType::bf16;
 }
 
 void read_overrides(const YamlValue& block, int nodes_for_auto, Cluster& cluster) {

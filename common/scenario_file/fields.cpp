@@ -88,7 +88,7 @@ const FieldBlock& training_block() {
           {.key = "precision",
            .shape = shapes::choice(training_precision_names()),
            .description = "Type of weights and activations in matmuls.",
-           .default_text = "bf16; fp32 on a CPU",
+           .default_text = "bf16, or fp16 on GPUs without it; fp32 on a CPU",
            .example = "bf16"},
           {.key = "recompute",
            .shape = shapes::open(

@@ -93,10 +93,8 @@ void read_data(const YamlValue& block, LayoutBlock& result) {
   } else if (rules.size() == 1 && rules.front().kind == Sharding::hsdp) {
     result.layout.data.degree = ranks_of(rules.front());
   } else {
-    result.data_takes_rest = !block.find("by_stage") && !rules.empty() &&
-                             std::ranges::none_of(rules, [](const ShardingBlock& rule) {
-                               return rule.kind == Sharding::none || rule.kind == Sharding::hsdp;
-                             });
+    const auto shards = [](const ShardingBlock& rule) { return rule.kind != Sharding::none; };
+    result.data_takes_rest = !block.find("by_stage") && std::ranges::any_of(rules, shards);
   }
   if (const auto by_stage = block.find("by_stage")) {
     if (degree) by_stage->fail("data has a degree, and degrees by stage", "leave one of them out");
@@ -119,6 +117,7 @@ std::array<MeshAxis, 5> read_order(const YamlValue& value) {
     order.push_back(axis);
   };
   if (value.is_text()) {  // as Megatron-LM writes it: tp-cp-ep-dp-pp
+    if (value.text().empty()) value.fail(value.path() + ": is empty", "order: tp-cp-ep-dp-pp, or a list of axes");
     std::istringstream words(value.text());
     for (std::string word; std::getline(words, word, '-');) add(value, word);
   } else {
@@ -175,7 +174,8 @@ void settle_ranks(const YamlValue& place, Layout& layout, GivenDegrees given, Cl
   Cluster& cluster = block.cluster;
   const bool cpu = cluster.machine.device.type == DeviceType::cpu;
   const bool nodes_auto = block.nodes && is_auto(*block.nodes);
-  if (given.pipeline && given.data && block.nodes_open) settle_nodes(ranks_of(layout), block);
+  const bool says_ranks = given.data && (given.pipeline || rank_product(layout) > 1);
+  if (says_ranks && block.nodes_open) settle_nodes(ranks_of(layout), block);
   const std::int64_t all = static_cast<std::int64_t>(cluster.nodes) * cluster.machine.devices;
   if (!given.pipeline || !given.data) {
     const std::int64_t available = cluster.ranks > 0 ? cluster.ranks : std::min<std::int64_t>(all, most_degree);
@@ -287,7 +287,7 @@ std::vector<Layout> open_layouts(const YamlValue& place, const LayoutBlock& bloc
                     .vocabulary_barriers = block.vocabulary.barriers};
   if (!block.any_order) space.orders = {block.layout.order};
   // As in a layout that is settled: a pipeline that nobody mentions takes the ranks that are left.
-  if (!block.pipeline_place) space.pipeline.reset();
+  if (!block.pipeline_place && !block.data_takes_rest) space.pipeline.reset();
   std::vector<Layout> layouts = layouts_of(space, cluster.ranks);
   if (layouts.empty()) {
     place.fail(

@@ -119,7 +119,7 @@ const FieldBlock& data_block() {
                 shapes::any_of({shapes::choice(sharding_words()), shapes::whole(0, static_cast<int>(Sharding::zero3)),
                                 shapes::block(sharding_block())})),
             .description = "Optimizer states, gradients and weights that ranks shard; a number is DeepSpeed's stage, "
-                           "zero++ is zero3 with all its parts.",
+                           "zero++ is zero3 with qwZ, hpZ and qgZ.",
             .default_text = "none",
             .example = "fsdp"},
            {.key = "reshard_after_forward",

@@ -213,9 +213,15 @@ Blocks read_blocks(const YamlValue& file, const ScenarioOverrides& overrides, Sc
 }  // namespace
 
 Scenario read_scenario(const std::filesystem::path& path, const ScenarioOverrides& overrides) {
-  const YamlValue file = YamlValue::load(path);
-  Scenario scenario = read_scenario(file, path.stem().string(), overrides);
-  if (scenario.software.post_validation) refuse_post_validation(file.require("software"));
+  return ScenarioFile(path).read(overrides);
+}
+
+ScenarioFile::ScenarioFile(const std::filesystem::path& path)
+    : file_(YamlValue::load(path)), name_(path.stem().string()) {}
+
+Scenario ScenarioFile::read(const ScenarioOverrides& overrides) const {
+  Scenario scenario = read_scenario(file_, name_, overrides);
+  if (scenario.software.post_validation) refuse_post_validation(file_.require("software"));
   return scenario;
 }
 
@@ -240,9 +246,13 @@ Scenario read_scenario(const YamlValue& file, const std::string& name, const Sce
   scenario.nodes_open = cluster.nodes_open;
   if (cluster.nodes_open && overrides.nodes == 0) {
     cluster.nodes->fail("cluster.nodes: auto is open here: the layout does not say how many there are",
-                        "plumb plan finds how many are needed; elsewhere nodes: 1");
+                        "plumb plan " + path + " -o plan.json finds how many are needed; or nodes: 1");
   }
-  if (!file.find("software")) scenario.software = assumed_software(scenario.cluster.machine.device.type);
+  // Degrees by stage are chosen by the time that reductions take behind the backward.
+  const bool by_stage = scenario.stage_data_pipelines || std::ranges::any_of(scenario.layouts, has_stage_data);
+  if (!file.find("software") && !by_stage) {
+    scenario.software = assumed_software(scenario.cluster.machine.device.type);
+  }
   scenario.recomputes = training.recomputes;
   scenario.offloads = training.offloads;
   scenario.training.precision = cluster.precision;

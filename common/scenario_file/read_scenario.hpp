@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <string>
 
+#include "common/base/document/yaml.hpp"
 #include "common/scenario/scenario.hpp"
 
 namespace plumb {
@@ -21,5 +22,16 @@ struct ScenarioOverrides {
   int nodes = 0;  // in place of `nodes: auto` beside an open layout; 0: that is refused
 };
 [[nodiscard]] Scenario read_scenario(const std::filesystem::path& path, const ScenarioOverrides& overrides = {});
+
+// Loads a scenario's file once, since a pipe can be read only once, and reads it with any overrides.
+class ScenarioFile {
+ public:
+  explicit ScenarioFile(const std::filesystem::path& path);
+  [[nodiscard]] Scenario read(const ScenarioOverrides& overrides = {}) const;
+
+ private:
+  YamlValue file_;
+  std::string name_;
+};
 
 }  // namespace plumb

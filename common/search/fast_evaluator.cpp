@@ -222,10 +222,8 @@ bool FastEvaluator::Impl::all_splits_exceed(Seconds at_most) {
       *seconds++ = (time_alone(compiled.durations[kind].node, costs_) * compiled.durations[kind].turns).value;
     }
   };
-  SplitProof proof(compiled, more_, chain, durations);
-  const bool proven = proof.none_within(at_most, times_);
-  set_.clear();  // costs_ has others
-  return proven;
+  set_.clear();  // from here on costs_ has others, also if the proof is stopped
+  return SplitProof(compiled, more_, chain, durations).none_within(at_most, times_);
 }
 
 void FastEvaluator::Impl::set_costs(const Split& split) {

@@ -36,6 +36,7 @@ double below_path(const Scenario& scenario) {
 
 // Families evaluated between two looks at the bound: few at first, since the best are soon found.
 constexpr std::size_t first_round = 16;
+constexpr int first_rounds = 8;
 constexpr std::size_t largest_round = 1024;
 // The longer each takes, the fewer at once: the better the best so far, the fewer are needed.
 constexpr std::size_t round_of_several = 16;
@@ -51,6 +52,7 @@ class Search {
       : space_(space), engine_(engine), options_(options), weighing_(space, make_weigher, options) {}
 
   SearchResult run() {
+    weigh_first();
     do {
       weighing_.measure_bounds();
       do weigh_all_within_limit();
@@ -76,10 +78,10 @@ class Search {
   // 1 − below_path of it.
   [[nodiscard]] Seconds limit() const {
     if (!options_.bound || static_cast<int>(top_times_.size()) < options_.top) return longest_time;
-    return predictions_.empty() ? top_times_.back() : std::max(top_times_.back(), lowest_path_of_better());
+    return predictions_.empty() ? top_times_.back() : std::max(top_times_.back(), longest_path_of_better());
   }
 
-  [[nodiscard]] Seconds lowest_path_of_better() const { return best_predicted_ / (1 - below_path(space_.scenario())); }
+  [[nodiscard]] Seconds longest_path_of_better() const { return best_predicted_ / (1 - below_path(space_.scenario())); }
 
   [[nodiscard]] bool dominated(std::int64_t family) const {
     return std::ranges::any_of(front_, [&](const ParetoPoint& point) {
@@ -96,6 +98,22 @@ class Search {
   [[nodiscard]] std::size_t most_at_once(Turn turn) const {
     if (turn == Turn::for_times) return round_for_times;
     return turn == Turn::several ? std::min(round_size_, round_of_several) : round_size_;
+  }
+
+  // Looks for one plan that fits before all bounds are measured, which may take a second: for whoever ends the search
+  // early.
+  void weigh_first() {
+    weighing_.measure_first_bounds();
+    for (int round_number = 0; round_number < first_rounds && pending_.empty(); ++round_number) {
+      std::vector<std::int64_t> round;
+      std::vector<std::int64_t> later;
+      for (const std::int64_t family : weighing_.waiting()) {
+        const bool likely = round.size() < first_round && weighing_.turn(family) == Turn::likely;
+        (likely ? round : later).push_back(family);
+      }
+      if (round.empty() || weighing_.ended()) return;
+      for (const WeighedCandidate& candidate : weighing_.weigh(round, std::move(later))) take(candidate);
+    }
   }
 
   void weigh_all_within_limit() {
@@ -147,7 +165,7 @@ class Search {
 
   // Of those that wait.
   [[nodiscard]] std::int64_t to_predict() const {
-    const Seconds below = std::min(lowest_path_of_better(), longest_time);
+    const Seconds below = std::min(longest_path_of_better(), longest_time);
     const auto lacking = options_.top - std::ssize(predictions_);
     const auto faster = std::distance(pending_.begin(), pending_.lower_bound({below, Bytes{}, 0}));
     return std::max<std::int64_t>(faster, std::clamp<std::int64_t>(lacking, 0, std::ssize(pending_)));

@@ -4,6 +4,8 @@
 #include <limits>
 #include <span>
 
+#include "common/base/stop.hpp"
+
 namespace plumb {
 namespace {
 
@@ -50,6 +52,7 @@ void SplitProof::measure_runs() {
     const auto rows = static_cast<std::size_t>(runs.last_start - runs.first_start) + 1;
     runs.seconds.resize(rows * static_cast<std::size_t>(runs.last_end - runs.first_start) * kinds);
     for (int start = runs.first_start; start <= runs.last_start; ++start) {
+      look_at_stop();
       for (int end = last ? blocks : start + 1; end <= runs.last_end; ++end) {
         of_.of_run(stage, start, end, runs.seconds.data() + place(runs, kinds, start, end));
       }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <limits>
 #include <numeric>
 #include <tuple>
 
@@ -16,6 +17,7 @@ namespace plumb {
 namespace {
 
 constexpr std::int64_t bounds_at_once = 64;
+constexpr std::int64_t first_bounds = 64;  // of so many families each: some hundredths of a second
 
 // Excluded families weighed at once, where nothing fits, to find what is nearest to fitting.
 constexpr std::size_t excluded_at_once = 64;
@@ -24,8 +26,8 @@ void keep_smaller(std::optional<std::pair<Bytes, std::int64_t>>& kept, Bytes byt
   if (!kept || std::pair(bytes, id) < *kept) kept = {bytes, id};
 }
 
-// So many places, of which the first few of a spread order lie all over: each step is 0.62 of all, the golden ratio's
-// part, made coprime to their number.
+// Visits so many places in steps of 0.62 of their number, the golden ratio, made coprime to it: the first few sample
+// the whole space.
 class Places {
  public:
   explicit Places(std::int64_t count) : count_(count), step_(std::max<std::int64_t>(1, count * 618 / 1000)) {
@@ -105,14 +107,21 @@ void Weighing::measure(std::int64_t family, const Weigher& weigher, Refusals& re
   }
 }
 
-void Weighing::measure_bounds() {
+void Weighing::measure_bounds() { measure_bounds(std::numeric_limits<std::int64_t>::max()); }
+
+void Weighing::measure_first_bounds() {
+  if (space_.families() > 2 * first_bounds * bounds_at_once) measure_bounds(first_bounds);
+}
+
+void Weighing::measure_bounds(std::int64_t most_places) {
   const std::int64_t families = space_.families();
   const Places places((families + bounds_at_once - 1) / bounds_at_once);
   const Stop halfway(options_.stop, half_of_what_is_left(deadline_));
   std::vector<Refusals> refusals(weighers_.size());
   std::vector<std::vector<std::int64_t>> measured(weighers_.size());
   std::atomic<bool> ended_early = false;
-  in_parallel(static_cast<int>(weighers_.size()), places.count(), 1, [&](int thread, std::int64_t place) {
+  const std::int64_t measured_places = std::min(places.count(), most_places);
+  in_parallel(static_cast<int>(weighers_.size()), measured_places, 1, [&](int thread, std::int64_t place) {
     if (ended_early || halfway.ended()) {
       ended_early = true;
       return;
@@ -125,7 +134,7 @@ void Weighing::measure_bounds() {
       if (thread == 0) tell();
     }
   });
-  measured_ = !ended_early;
+  measured_ = !ended_early && measured_places == places.count();
   take_refusals(refusals);
   const Bytes memory = space_.scenario().cluster.machine.device.memory.value;
   for (const std::vector<std::int64_t>& list : measured) {

@@ -32,6 +32,9 @@ class Weighing {
   // Measures every family that was not looked at before: refused, too large, or waiting, by turn, time bound and
   // number. Under a time limit it measures as many as half of the time left allows, from all over the space.
   void measure_bounds();
+  // Measures a few families from all over a large space, so that a search has a plan before it has all bounds; no-op in
+  // a small one.
+  void measure_first_bounds();
   // Whether every family was looked at.
   [[nodiscard]] bool measured() const { return measured_; }
   [[nodiscard]] const std::vector<std::int64_t>& waiting() const { return waiting_; }
@@ -100,6 +103,7 @@ class Weighing {
 
   [[nodiscard]] static std::size_t index(std::int64_t number) { return static_cast<std::size_t>(number); }
   void measure(std::int64_t family, const Weigher& weigher, Refusals& refusals);
+  void measure_bounds(std::int64_t most_places);
   void take_refusals(const std::vector<Refusals>& by_thread);
   void keep_first(const std::string& reason, std::int64_t candidate);
   // Candidates of these families: of the turn, counted as disposed of; or all, counted when they were excluded.

@@ -8,21 +8,24 @@
 #include "common/base/program.hpp"
 #include "common/scenario_file/names.hpp"
 #include "exec/commands/commands.hpp"
+#include "exec/device/torch_device.hpp"
 
 namespace plumb::exec {
 namespace {
 
 // Features of this build, a line each.
 std::string version_text() {
-  return std::string("plumb-exec ") + PLUMB_VERSION + "\n  LibTorch: " + PLUMB_LIBTORCH_VERSION +
-         "\n  gloo: on\n  CUDA: " + PLUMB_CUDA_FEATURE + "\n  NCCL: " + PLUMB_NCCL_FEATURE + "\n";
+  return std::string("plumb-exec ") + PLUMB_VERSION + "\n  LibTorch: " + PLUMB_LIBTORCH_VERSION + ", " +
+         libtorch_devices() + "\n  gloo: on\n  CUDA kernels: " + PLUMB_CUDA_FEATURE +
+         "\n  NCCL: " + PLUMB_NCCL_FEATURE + "\n";
 }
 
 }  // namespace
 
 int plumb_exec(int argc, const char* const* argv) {
   return run_program("plumb-exec", [&] {
-    CLI::App app("Trains plans of plumb on real devices, compares them, and calibrates machines.", "plumb-exec");
+    CLI::App app("Runs plans of plumb on real devices: trains, measures and compares them, and calibrates machines.",
+                 "plumb-exec");
     app.set_version_flag("--version", version_text, "Prints the version and the features of this build.");
     app.require_subcommand(1);
     app.footer("Examples:\n  plumb-exec run plan.json --steps 10 -o measured.json\nEvery command has --help.");

@@ -26,14 +26,16 @@ void add_session_arguments(CLI::App& command, SessionArguments& arguments) {
           "local: ranks are threads. gloo: ranks are processes, started here or by torchrun, Slurm or Open MPI. "
           "nccl: the same, each with its own GPU (not run on several GPUs yet).")
       ->type_name("local|gloo|nccl")
-      ->default_str("under one of these launchers gloo, with --device cuda nccl; else local");
+      ->default_str("local; under one of these launchers gloo, or nccl with --device cuda");
   command.add_option("--data", arguments.data, "Text to train on; default: the licence texts of this system.")
       ->type_name("FILE");
   command.add_flag("--deterministic", options.stage.deterministic,
                    "Uses only operations whose result does not depend on timing.");
   command.add_flag("--emulate", options.emulate,
-                   "Waits the predicted times in place of compute, reductions and gathers.");
-  command.add_option("--emulate-bytes", arguments.emulate_bytes, "With --emulate: bytes of a stage boundary.")
+                   "Sleeps for the predicted time in place of each compute, reduction and gather.");
+  command
+      .add_option("--emulate-bytes", arguments.emulate_bytes,
+                  "With --emulate: size of each message between stages, in bytes.")
       ->check(whole_number(0, most_bytes));
   command
       .add_option("--deadline", arguments.deadline_s,

@@ -207,6 +207,8 @@ int accelerator_count() {
   }
 }
 
+std::string libtorch_devices() { return at::getAccelerator(false) ? "for CUDA" : "for the CPU alone"; }
+
 std::unique_ptr<Device> make_torch_device(int index) {
   const auto type = at::getAccelerator(false);
   if (!type) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "exec/device/device.hpp"
 
@@ -9,6 +10,8 @@ namespace plumb::exec {
 
 // How many devices of the accelerator that this LibTorch was built for ("cuda") are here; 0 in a CPU build.
 [[nodiscard]] int accelerator_count();
+// Returns "for CUDA", or "for the CPU alone", as LibTorch was built.
+[[nodiscard]] std::string libtorch_devices();
 
 // The accelerator's device `index`. Throws InputError (where = "--device") when this LibTorch was built without one, or
 // when there are fewer: how many there are, and what to install or to set.

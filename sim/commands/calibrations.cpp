@@ -21,8 +21,9 @@ bool MachineMove::conclusive() const { return !fraction || *fraction <= steady_f
 void add_options(CLI::App& command, Calibrations& calibrations) {
   command.add_option("--profile-before", calibrations.before, "Profile calibrated before the run.")->type_name("FILE");
   command
-      .add_option("--profile-after", calibrations.after,
-                  "Profile calibrated after it: the answer is `inconclusive` if the machine moved by more than 2%.")
+      .add_option(
+          "--profile-after", calibrations.after,
+          "Profile calibrated after it: the answer is `inconclusive` if the machine's speed changed by more than 2%.")
       ->type_name("FILE");
 }
 

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <optional>
+#include <utility>
 
 #include "common/base/error.hpp"
 
@@ -22,8 +24,8 @@ bool has_fitting(const PlanningResult& result) {
 
 PlannedOnNodes plan_on_nodes(const ScenarioOnNodes& on_nodes, const Evaluator& engine, const PlanningOptions& options) {
   const auto begin = std::chrono::steady_clock::now();
-  std::exception_ptr unreadable;
-  PlannedOnNodes found;
+  std::exception_ptr first_error;
+  std::optional<PlannedOnNodes> found;
   std::vector<int> too_few;
   for (int nodes = 1; nodes <= largest_tried; nodes *= 2) {
     PlanningOptions left = options;
@@ -31,27 +33,28 @@ PlannedOnNodes plan_on_nodes(const ScenarioOnNodes& on_nodes, const Evaluator& e
       const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begin;
       left.time_limit = std::max(0.0, *options.time_limit - spent.count());
     }
+    bool settled = false;
     try {
-      found.scenario = on_nodes(nodes);
-      found.too_few = too_few;
-      found.planned = plan_openly(found.scenario, engine, left);
-      const bool done = has_fitting(found.planned.planning) || !found.planned.finished;
-      if (done || !found.scenario.nodes_open) return found;
+      PlannedOnNodes here{.scenario = on_nodes(nodes), .too_few = too_few};
+      settled = !here.scenario.nodes_open;
+      here.planned = plan_openly(here.scenario, engine, left);
+      found = std::move(here);
+      if (settled || !found->planned.finished || has_fitting(found->planned.planning)) return *std::move(found);
     } catch (const InputError&) {
-      const bool was_read = found.scenario.cluster.ranks > 0;
-      if (was_read && !found.scenario.nodes_open) throw;
-      if (!unreadable) unreadable = std::current_exception();
+      if (settled) throw;
+      if (!first_error) first_error = std::current_exception();
     }
     too_few.push_back(nodes);
   }
-  if (found.planned.planning.candidates.empty()) std::rethrow_exception(unreadable);
-  return found;
+  if (!found) std::rethrow_exception(first_error);
+  return *std::move(found);
 }
 
 std::string needed_nodes_text(const PlannedOnNodes& found) {
-  if (found.too_few.empty()) return "1 is enough";
-  return fmt::format("{} are needed: nothing fits on {}", found.scenario.cluster.nodes,
-                     fmt::join(found.too_few, found.too_few.size() == 2 ? " or " : ", "));
+  const int nodes = found.scenario.cluster.nodes;
+  const std::string enough = fmt::format("{} {} enough", nodes, nodes == 1 ? "is" : "are");
+  if (found.too_few.empty()) return enough;
+  return fmt::format("{}, {} {} not", enough, fmt::join(found.too_few, ", "), found.too_few.size() == 1 ? "is" : "are");
 }
 
 }  // namespace plumb::sim

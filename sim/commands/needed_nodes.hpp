@@ -24,7 +24,7 @@ using ScenarioOnNodes = std::function<Scenario(int nodes)>;
 [[nodiscard]] PlannedOnNodes plan_on_nodes(const ScenarioOnNodes& on_nodes, const Evaluator& engine,
                                            const PlanningOptions& options);
 
-// "4 are needed: nothing fits on 1 or 2".
+// "4 are enough, 1, 2 are not".
 [[nodiscard]] std::string needed_nodes_text(const PlannedOnNodes& found);
 
 }  // namespace plumb::sim

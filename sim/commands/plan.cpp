@@ -353,11 +353,12 @@ ExitStatus plan(const PlanOptions& options) {
     throw InputError(options.scenario, "is a plan, expected a scenario",
                      "plumb simulate " + options.scenario + " predicts it");
   }
+  const ScenarioFile file(options.scenario);
   const auto read_on = [&](int nodes) {
     const SignOfLife alive("reading");
     ScenarioOverrides overrides = options.overrides;
     overrides.nodes = nodes;
-    return read_scenario(options.scenario, overrides);
+    return file.read(overrides);
   };
   const Evaluator evaluator = find_engine(options.engine);
   const std::vector<std::string> baselines = each_once(options.baselines);
@@ -367,10 +368,14 @@ ExitStatus plan(const PlanOptions& options) {
   const Planned& planned = found.planned;
   const std::vector<Candidate>& candidates = planned.planning.candidates;
   const bool fits = std::ranges::any_of(candidates, [](const Candidate& one) { return one.own && one.fits; });
-  if (!fits && options.explain && !options.json && !candidates.empty()) {
+  const bool told = options.explain && !options.json && options.output != standard_stream;
+  if (!fits && told && !candidates.empty()) {
     print_explanation(planned, scenario, candidates.front());
   }
-  const Candidate& chosen = best_fitting(planned.planning, scenario);
+  const Candidate& chosen = [&]() -> const Candidate& {
+    const SignOfLife alive("looking for changes that fit");
+    return best_fitting(planned.planning, scenario);
+  }();
   std::vector<BaselineRow> rows;
   for (const std::string& name : baselines) {
     rows.push_back({name, weigh_baseline(scenario, chosen, find_baseline(name), evaluator)});

@@ -54,7 +54,9 @@ void add_run(CLI::App& program) {
   const auto add = [&](const char* name, const char* description, const char* example) {
     add_command(program, name, description, example).allow_extras();
   };
-  add("run", "Runs a plan on this machine's ranks: trains its model and measures each action; plumb-exec run --help has its options.",
+  add("run",
+      "Runs a plan on this machine's ranks: trains its model and measures each action; plumb-exec run --help has its "
+      "options.",
       "plumb run plan.json --steps 10 -o measured.json");
   add("compare", "Alternates the steps of several plans; plumb-exec compare --help has its options.",
       "plumb compare uniform.json dynamic.json --steps 20");

@@ -387,14 +387,17 @@ void add_simulate(CLI::App& program, Body& body) {
       ->type_name("SCENARIO|PLAN");
   constexpr int most_draws = 1'000'000;
   command
-      .add_option("--draws", options->draws.draws, "Draws of the machine's numbers, for --uncertainty and --against.")
+      .add_option("--draws", options->draws.draws,
+                  "Number of random samples of the machine's numbers, for --uncertainty and --against.")
       ->check(whole_number(2, most_draws))
       ->capture_default_str();
   command.add_option("--seed", options->draws.seed, "Seed of these draws.")
       ->check(whole_number(0, std::numeric_limits<std::int64_t>::max()))
       ->capture_default_str();
-  command.add_flag("--unfold", options->unfold,
-                   "Simulates all ranks of the layout, with every layer's collectives as flows.");
+  command.add_flag(
+      "--unfold", options->unfold,
+      "Simulates every rank, with each layer's collectives as flows. Otherwise one rank stands for its tensor "
+      "and data group.");
   command.add_option("--width", options->width, "Columns of the chart; default: the terminal's.")
       ->check(whole_number(10, 10'000));
   command.callback([&body, options] {

@@ -269,7 +269,7 @@ ExitStatus validate_command(const ValidateOptions& options) {
 void add_validate(CLI::App& program, Body& body) {
   CLI::App& command = add_command(program, "validate",
                                   "Predicts published measurements. Exits with status 1 if a table is worse than its "
-                                  "ratchet, or misses a goal without one.",
+                                  "recorded error, or misses a goal without one.",
                                   "plumb validate\nplumb validate scenarios/published");
   const auto options = std::make_shared<ValidateOptions>();
   command.add_option("FOLDER", options->folder,

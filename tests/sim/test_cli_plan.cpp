@@ -1,7 +1,11 @@
 // `plumb plan` over open layouts from outside: its table and keys, its refusals, and the same bytes each time.
 #include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <set>
+#include <thread>
 
 #include "common/base/files.hpp"
 #include "common/block_cost/block_costs.hpp"
@@ -92,7 +96,20 @@ TEST_CASE("plan finds the fewest nodes on which something fits") {
       folder.file("enough.yaml", replaced(text, "auto, memory", std::to_string(nodes) + ", memory"));
   CHECK(json_of(run_plumb(folder, "plan --engine path --json " + enough))["candidates"] == planned["candidates"]);
   CHECK_THAT(run_plumb(folder, "plan --engine path " + file).out,
-             ContainsSubstring("nodes: " + std::to_string(nodes) + " are needed"));
+             ContainsSubstring("nodes: " + std::to_string(nodes) + " are enough, 1"));
+}
+
+TEST_CASE("nodes: auto goes on where a layout has more ranks than a node, and reads a pipe once") {
+  const Folder folder;
+  const std::string file = folder.file("nodes.yaml",
+                                       "model: llama-3-8b\ncluster: {machine: dgx-a100, nodes: auto}\n"
+                                       "training: {sequence: 2048, global_batch: 64}\n"
+                                       "layout: {tensor: 8, pipeline: 2, data: auto}\n");
+  CHECK(json_of(run_plumb(folder, "plan --engine path --json " + file))["nodes"] == 2);
+  const std::string pipe = folder.file("pipe");
+  REQUIRE(std::system(("mkfifo '" + pipe + "' && cat '" + file + "' >'" + pipe + "' &").c_str()) == 0);
+  while (!std::filesystem::exists(pipe)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  CHECK(json_of(run_plumb(folder, "plan --engine path --json " + pipe))["nodes"] == 2);
 }
 
 TEST_CASE("equal plans stand in one row, and a long table says how many rows it left out") {

@@ -48,7 +48,9 @@ std::optional<Json> scalar_of(const std::string& text, const FieldShape& shape) 
       if (number == static_cast<double>(static_cast<std::int64_t>(number))) return static_cast<std::int64_t>(number);
       return number;
     }
-    if (value.is_text()) return value.text();
+    // Some defaults are words of a sentence, which a text would take.
+    const bool in_words = text.find(' ') != std::string::npos && (text.front() < '0' || text.front() > '9');
+    if (value.is_text()) return in_words ? std::nullopt : std::optional<Json>(value.text());
     return value.boolean();
   } catch (const InputError&) {
     return std::nullopt;
@@ -144,7 +146,7 @@ class SchemaWriter {
     result["properties"] = properties;
     result["additionalProperties"] = block.open;
     if (partial) return result;
-    if (!dependent.empty()) result["dependentRequired"] = dependent;
+    if (!dependent.empty()) conditions.push_back(Json{{"dependentRequired", dependent}});
     if (!required.empty()) conditions.insert(conditions.begin(), Json{{"required", required}});
     if (conditions.empty()) return result;
     const Json all = conditions.size() == 1 ? conditions.front() : Json{{"allOf", conditions}};

@@ -220,7 +220,8 @@ std::optional<HuggingFaceConfig> as_handed_on(const std::string& text) {
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return std::nullopt;
   const std::string usual = json.contains("text_config") ? "multimodal" : "llama";
-  return HuggingFaceConfig{.model_type = json.value("model_type", usual), .text = to_line(json)};
+  const bool named = json.contains("model_type") && json["model_type"].is_string();
+  return HuggingFaceConfig{.model_type = named ? json["model_type"].get<std::string>() : usual, .text = to_line(json)};
 }
 
 }  // namespace

@@ -48,7 +48,7 @@ bool is_on(const YamlValue& value) {
   }
   if (value.is_null()) return false;
   const std::string text = value.text();
-  return text != "false" && text != "0";
+  return !text.empty() && text != "false" && text != "0";
 }
 
 }  // namespace

@@ -421,7 +421,7 @@ void add_show(CLI::App& program, Body& body) {
                   "Tokens per sequence, for the FLOPs; default: the scenario's, or the model's.")
       ->check(whole_number(1, std::int64_t{1} << 30));
   command.add_option("--for", options->framework,
-                     "Of a scenario or plan: what megatron, torchtitan or plumb-exec runs.");
+                     "Keeps only what this framework runs: megatron, torchtitan or plumb-exec.");
   command.add_option("--sites", options->sites,
                      "Shows the placement and the collectives of one block: a layer's index, embedding or head.");
   command.add_option("--tensor", options->tensor.degree, "With --sites and a model alone: tensor-parallel degree.")

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/planner/make_plan.hpp"
+#include "common/scenario_file/read_scenario.hpp"
 #include "common/search/search.hpp"
 #include "common/split/coupled.hpp"
 #include "tests/catch.hpp"
@@ -30,6 +31,21 @@ TEST_CASE("a search that is told to end keeps the best so far and says that it i
   CHECK(half.planning.left > 0);
   CHECK(half.planning.candidates.front().fits);
   check_counts(half, space);
+}
+
+TEST_CASE("a search of a large space has a plan before it has measured all bounds") {
+  const Scenario scenario = read_scenario(PLUMB_SOURCE_DIR "/scenarios/qwen3-next-64-h100.yaml");
+  const SearchSpace space(scenario);
+  std::atomic<bool> stop = false;
+  SearchOptions options{.top = 1, .stop = &stop};
+  options.progress = [&](const SearchProgress& progress) {
+    if (progress.best) stop = true;
+  };
+  const SearchResult early = search(space, fast_weigher, predict_by_path, options);
+  CHECK_FALSE(early.finished);
+  CHECK(early.planning.candidates.front().fits);
+  CHECK(early.planning.left > space.candidates() / 2);
+  check_counts(early, space);
 }
 
 // An engine that finds everything twice as slow cannot leave out what is up to twice as slow by the longest path.

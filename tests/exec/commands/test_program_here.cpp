@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/base/error.hpp"
+#include "common/base/files.hpp"
 #include "common/cluster/machine_yaml.hpp"
 #include "common/plan/plan_costs.hpp"
 #include "common/timeline/trace/trace.hpp"
@@ -21,6 +22,11 @@
 using namespace plumb;
 using namespace plumb::exec;
 using nlohmann::json;
+
+TEST_CASE("the reference page of commands is the one that the program prints") {
+  // No build writes it: plumb-exec man --markdown > docs/reference/plumb-exec.md
+  CHECK(run_here({"man", "--markdown"}).out == read_file(PLUMB_SOURCE_DIR "/docs/reference/plumb-exec.md"));
+}
 
 TEST_CASE("data-parallel pipelines run, are checked, and their timeline has all ranks") {
   const std::string transport = GENERATE("local", "gloo");

@@ -64,6 +64,9 @@ TEST_CASE("a signal ends work that asks, and the first signal stays the reason")
   std::raise(SIGTERM);
   CHECK(stop.ended());
   CHECK(watch.reason() == "interrupted (SIGINT)");
+  CHECK(watch.times() == 1);  // within a second they are one request
+  std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+  std::raise(SIGTERM);
   CHECK(watch.times() == 2);
 }
 
@@ -106,7 +109,11 @@ TEST_CASE("a watch reports that it is stuck after its grace, or at once with the
                            .grace = [&] { return Seconds{twice ? 3600.0 : 0.3}; },
                            .twice_is_stuck = twice});
   std::raise(SIGTERM);
-  if (twice) std::raise(SIGTERM);
+  if (twice) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+    CHECK_FALSE(stuck);
+    std::raise(SIGTERM);
+  }
   CHECK(comes([&] { return stuck.load(); }));
   if (!twice) CHECK(std::chrono::steady_clock::now() - start >= std::chrono::milliseconds(300));
 }
