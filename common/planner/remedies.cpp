@@ -106,7 +106,9 @@ std::vector<std::string> data_keys(const Layout& before, const Layout& after) {
   // The groups of `zero++` follow from the degrees, and a second copy among all ranks is read as none.
   const bool may_name_all = may_quantize(was.sharding) && was.reshard_after_forward && is.degree != was.degree;
   const bool other_groups = (quantizes && before != after) || may_name_all;
-  const bool other_copies = was.sharding == Sharding::hsdp && is.degree != was.degree;
+  // A file's hsdp with a copy on each rank was read as no sharding.
+  const bool may_have_copies = was.sharding == Sharding::hsdp || (was.sharding == Sharding::none && was.degree > 1);
+  const bool other_copies = may_have_copies && is.degree != was.degree;
   if (is.sharding == Sharding::hsdp && (is.shard != was.shard || is.replicate != was.replicate || other_copies)) {
     keys.push_back(fmt::format("sharding: {{kind: hsdp, shard: {}, replicate: {}}}", is.shard, is.replicate));
   } else if (is.sharding != was.sharding || other_groups || of_data_alone || other_copies) {

@@ -132,6 +132,11 @@ std::string framework_text(const Scenario& scenario) {
   std::string text = "for " + name_of(*scenario.framework) + "; left out: ";
   if (scenario.left_out.empty()) text += "nothing";
   for (std::size_t n = 0; n < scenario.left_out.size(); ++n) text += (n > 0 ? ", " : "") + scenario.left_out[n];
+  const std::string like = scenario.framework == Framework::megatron     ? "megatron-2024"
+                           : scenario.framework == Framework::torchtitan ? "torchtitan-2025"
+                                                                         : "";
+  if (!like.empty() && !is_stated(scenario.software))
+    text += "; software: " + like + " states its kernels and overlaps";
   return text;
 }
 

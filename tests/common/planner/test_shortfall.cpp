@@ -169,7 +169,7 @@ TEST_CASE("a larger tensor degree is proposed for data-parallel ranks, or for mo
   const std::string comes_to = " (" + to_text(found.peak_bytes) + ", step ";
   const Scenario replicated = scenario_with(1, 2, limit);
   const std::string hint = hint_of(replicated);
-  CHECK_THAT(hint, ContainsSubstring("layout: {tensor: {degree: 2}, data: {degree: 1}}" + comes_to));
+  CHECK_THAT(hint, ContainsSubstring("layout: {tensor: {degree: 2}, data: {degree: 1, sharding: none}}" + comes_to));
   // By how much: of the step as it would be if it fitted.
   const Scenario roomy = scenario_with(1, 2, "");
   const Candidate before = best_fitting(plan_scenario(roomy, predict_by_path), roomy);

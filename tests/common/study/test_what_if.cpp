@@ -208,7 +208,7 @@ TEST_CASE("variants of costs are the plan of the changed scenario") {
   CHECK(found[3].plan.costs.stages[0].forward == plan.costs.stages[0].forward);
   CHECK(found[3].plan.costs.stages[3].forward > plan.costs.stages[3].forward);
   CHECK_FALSE(found[3].note.empty());
-  CHECK(found[4].plan.costs == same_as(rest + "software: {like: plumb, gradients: bf16}\n"));
+  CHECK(found[4].plan.costs == same_as(rest + "software: {like: plumb, data_overlap: true, gradients: bf16}\n"));
 }
 
 TEST_CASE("faults become disturbances of ranks, and failures are named") {
