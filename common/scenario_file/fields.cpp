@@ -94,8 +94,8 @@ const FieldBlock& training_block() {
            .shape = shapes::open(
                shapes::any_of({shapes::choice({"none", "selective", "full"}), shapes::block(recompute_block())})),
            .description = "Activations that the backward recomputes. `selective` is attention without its projections "
-                          "(arXiv 2205.05198). `full` is whole stages, or layer by layer with a software whose "
-                          "`recompute_unit` is layer, as torchtitan's.",
+                          "(arXiv 2205.05198); `full` is whole stages, or single layers (`recompute_unit` of the "
+                          "software).",
            .default_text = "none",
            .example = "full"},
           {.key = "offload",

@@ -17,7 +17,7 @@ namespace plumb {
 namespace {
 
 constexpr std::int64_t bounds_at_once = 64;
-constexpr std::int64_t first_bounds = 64;  // of so many families each: some hundredths of a second
+constexpr std::int64_t first_bounds = 64;  // blocks of bounds_at_once: some hundredths of a second
 
 // Excluded families weighed at once, where nothing fits, to find what is nearest to fitting.
 constexpr std::size_t excluded_at_once = 64;

@@ -52,7 +52,7 @@ PlannedOnNodes plan_on_nodes(const ScenarioOnNodes& on_nodes, const Evaluator& e
 
 std::string needed_nodes_text(const PlannedOnNodes& found) {
   const int nodes = found.scenario.cluster.nodes;
-  const std::string enough = fmt::format("{} {} enough", nodes, nodes == 1 ? "is" : "are");
+  std::string enough = fmt::format("{} {} enough", nodes, nodes == 1 ? "is" : "are");
   if (found.too_few.empty()) return enough;
   return fmt::format("{}, {} {} not", enough, fmt::join(found.too_few, ", "), found.too_few.size() == 1 ? "is" : "are");
 }

@@ -282,7 +282,7 @@ std::string places_text(const std::vector<KeyPlace>& places, const std::string& 
 // The key that somebody means who writes `word` in `block`, with the block where it belongs.
 std::string hint_for(const std::string& word, const FieldBlock& block, const FieldBlock& root) {
   const std::vector<std::string> keys = keys_of(block);
-  if (const std::string advice = advice_for_key(word); !advice.empty()) return advice;
+  if (std::string advice = advice_for_key(word); !advice.empty()) return advice;
   if (const std::string meant = key_meant(word, keys); !meant.empty()) return "the key is '" + meant + "' here";
   std::vector<KeyPlace> exact;
   std::vector<KeyPlace> others;

@@ -215,7 +215,7 @@ TEST_CASE("the program prints its reference page, its features and completions")
   CHECK_THAT(page.out, ContainsSubstring("## plumb-exec run\n"));
   const Ended version = run_here({"--version"});
   CHECK(version.out.starts_with("plumb-exec 0."));
-  for (const std::string feature : {"LibTorch: ", "gloo: on", "CUDA: ", "NCCL: "}) {
+  for (const std::string feature : {"LibTorch: ", "gloo: on", "CUDA kernels: ", "NCCL: "}) {
     CHECK_THAT(version.out, ContainsSubstring(feature));
   }
   CHECK_THAT(run_here({"__complete", "run", "--transport", "g"}).out, ContainsSubstring("gloo\t"));
