@@ -24,8 +24,8 @@ struct SplitDurations {
 //
 // A zero-sum game: one side cuts the blocks, the other picks a path or a rank's moment, for what that exceeds its limit
 // by. Every mixture of picks bounds the game from below by its lightest cuts, which a dynamic program over the stages
-// finds exactly. Steps of 2 / (n + 2) towards the worst pick improve the mixture (Frank and Wolfe 1956). A bound above 0
-// is the proof; cuts that exceed no limit end the search for one.
+// finds exactly. Steps of 2 / (n + 2) towards the worst pick improve the mixture (Frank and Wolfe 1956). A bound above
+// 0 is the proof; cuts that exceed no limit end the search for one.
 class SplitProof {
  public:
   // All must outlive it; `more` blocks are added to each loop.
