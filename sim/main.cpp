@@ -68,7 +68,8 @@ int main(int argc, char** argv) {
     const bool completes = !words.empty() && words.front() == plumb::completion_command;
     if (completes && words.size() > 2 && is_command_of_plumb_exec(words[1])) sim::run_plumb_exec(argv);
     if (at < words.size() && is_command_of_plumb_exec(words[at])) sim::run_plumb_exec(argv);
-    CLI::App program("Plans and simulates distributed training of large models, and shows where a measured run differs.", "plumb");
+    CLI::App program(
+        "Plans and simulates distributed training of large models, and shows where a measured run differs.", "plumb");
     sim::Body body;
     add_commands(program, body);
     if (completes) {

@@ -185,7 +185,8 @@ TEST_CASE("a sharding that frees enough is proposed, as a scenario that says so 
         "false}\n"
         "training: {sequence: 64, global_batch: 8, microbatch: 1, recompute: full}\n"
         "cluster: {machine: dgx-a100" +
-        memory + "}\nlayout: {pipeline: 1, data: {degree: 4" + data + "}}\nschedule: 1f1b\nsplit: uniform\nsoftware: plumb\n");
+        memory + "}\nlayout: {pipeline: 1, data: {degree: 4" + data +
+        "}}\nschedule: 1f1b\nsplit: uniform\nsoftware: plumb\n");
   };
   const auto peak_of = [&](const std::string& data) {
     const Scenario scenario = scenario_with(data, "");
