@@ -192,24 +192,30 @@ constexpr Synonym key_synonyms[] = {
     {"num-layers-per-virtual-pipeline-stage", "chunks"},
 };
 
+constexpr std::string_view from_others = "it follows from the others: global_batch / (microbatch × data degree)";
+constexpr std::string_view no_experts = "expert parallelism is not supported yet: leave the key out";
+constexpr std::string_view no_context = "context parallelism is not supported yet: leave the key out";
+constexpr std::string_view layers_in_words =
+    "layers: \"full/dense*32\" has 32 layers of full attention and a dense MLP";
+
 // Keys that have no key of plumb in their place, or one that takes another kind of value.
 constexpr Synonym advice[] = {
     {"bf16", "training: {precision: bf16}"},
     {"fp16", "training: {precision: fp16}"},
-    {"gradient-accumulation-steps", "it follows from the others: global_batch / (microbatch × data degree)"},
-    {"num-micro-batches", "it follows from the others: global_batch / (microbatch × data degree)"},
+    {"gradient-accumulation-steps", from_others},
+    {"num-micro-batches", from_others},
     {"zero-optimization", "layout: {data: {sharding: zero3}}, or zero1, zero2"},
     {"use-distributed-optimizer", "layout: {data: {sharding: zero1}}"},
     {"virtual-pipeline-model-parallel-size", "schedule: {name: interleaved-1f1b, chunks: 2}"},
     {"data-parallel-shard-degree",
      "layout: {data: {degree: 8, sharding: fsdp}}, or {kind: hsdp, shard: 8} as sharding"},
-    {"expert-model-parallel-size", "expert parallelism is not supported yet: leave the key out"},
-    {"expert-parallel-degree", "expert parallelism is not supported yet: leave the key out"},
-    {"context-parallel-size", "context parallelism is not supported yet: leave the key out"},
-    {"context-parallel-degree", "context parallelism is not supported yet: leave the key out"},
-    {"num-layers", "layers: \"full/dense*32\" has 32 layers of full attention and a dense MLP"},
-    {"num-hidden-layers", "layers: \"full/dense*32\" has 32 layers of full attention and a dense MLP"},
-    {"n-layer", "layers: \"full/dense*32\" has 32 layers of full attention and a dense MLP"},
+    {"expert-model-parallel-size", no_experts},
+    {"expert-parallel-degree", no_experts},
+    {"context-parallel-size", no_context},
+    {"context-parallel-degree", no_context},
+    {"num-layers", layers_in_words},
+    {"num-hidden-layers", layers_in_words},
+    {"n-layer", layers_in_words},
 };
 
 std::string plain(std::string_view word) {

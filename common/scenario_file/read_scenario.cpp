@@ -219,6 +219,17 @@ Scenario read_scenario(const std::filesystem::path& path, const ScenarioOverride
 ScenarioFile::ScenarioFile(const std::filesystem::path& path)
     : file_(YamlValue::load(path)), name_(path.stem().string()) {}
 
+bool ScenarioFile::has_nodes_auto() const {
+  try {
+    const std::optional<YamlValue> given = file_.is_map() ? file_.find("cluster") : std::nullopt;
+    const std::optional<YamlValue> block = given ? std::optional(block_or_file(*given, "cluster")) : std::nullopt;
+    const std::optional<YamlValue> nodes = block && block->is_map() ? block->find("nodes") : std::nullopt;
+    return nodes && is_auto(*nodes);
+  } catch (const InputError&) {  // told where it is read
+    return false;
+  }
+}
+
 Scenario ScenarioFile::read(const ScenarioOverrides& overrides) const {
   Scenario scenario = read_scenario(file_, name_, overrides);
   if (scenario.software.post_validation) refuse_post_validation(file_.require("software"));

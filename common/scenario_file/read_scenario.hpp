@@ -28,6 +28,8 @@ class ScenarioFile {
  public:
   explicit ScenarioFile(const std::filesystem::path& path);
   [[nodiscard]] Scenario read(const ScenarioOverrides& overrides = {}) const;
+  // Returns true for `nodes: auto`; false also where that cannot be read.
+  [[nodiscard]] bool has_nodes_auto() const;
 
  private:
   YamlValue file_;

@@ -100,36 +100,45 @@ class Search {
     return turn == Turn::several ? std::min(round_size_, round_of_several) : round_size_;
   }
 
+  // Families that wait: those of the next round, and the others.
+  struct Round {
+    std::vector<std::int64_t> now = {};
+    std::vector<std::int64_t> later = {};
+  };
+  // `belongs` is asked for each in turn, with those that are in the round already.
+  template <class Belongs>
+  [[nodiscard]] Round next_round(const Belongs& belongs) const {
+    Round round;
+    for (const std::int64_t family : weighing_.waiting()) {
+      (belongs(family, round.now) ? round.now : round.later).push_back(family);
+    }
+    return round;
+  }
+
   // Looks for one plan that fits before all bounds are measured, which may take a second: for whoever ends the search
   // early.
   void weigh_first() {
     weighing_.measure_first_bounds();
     for (int round_number = 0; round_number < first_rounds && pending_.empty(); ++round_number) {
-      std::vector<std::int64_t> round;
-      std::vector<std::int64_t> later;
-      for (const std::int64_t family : weighing_.waiting()) {
-        const bool likely = round.size() < first_round && weighing_.turn(family) == Turn::likely;
-        (likely ? round : later).push_back(family);
-      }
-      if (round.empty() || weighing_.ended()) return;
-      for (const WeighedCandidate& candidate : weighing_.weigh(round, std::move(later))) take(candidate);
+      Round round = next_round([this](std::int64_t family, const std::vector<std::int64_t>& now) {
+        return now.size() < first_round && weighing_.turn(family) == Turn::likely;
+      });
+      if (round.now.empty() || weighing_.ended()) return;
+      for (const WeighedCandidate& candidate : weighing_.weigh(round.now, std::move(round.later))) take(candidate);
     }
   }
 
   void weigh_all_within_limit() {
     while (!weighing_.ended()) {
-      std::vector<std::int64_t> round;
-      std::vector<std::int64_t> later;
-      for (const std::int64_t family : weighing_.waiting()) {
-        const bool same_turn = round.empty() || weighing_.turn(family) == weighing_.turn(round.front());
-        const bool room = same_turn && round.size() < most_at_once(weighing_.turn(family));
-        (room && needed(family) ? round : later).push_back(family);
-      }
-      if (round.empty()) return;
+      Round round = next_round([this](std::int64_t family, const std::vector<std::int64_t>& now) {
+        const bool same_turn = now.empty() || weighing_.turn(family) == weighing_.turn(now.front());
+        return same_turn && now.size() < most_at_once(weighing_.turn(family)) && needed(family);
+      });
+      if (round.now.empty()) return;
       round_size_ = std::min(2 * round_size_, largest_round);
-      weighing_.count_beyond(later, [this](std::int64_t family) { return needed(family); });
+      weighing_.count_beyond(round.later, [this](std::int64_t family) { return needed(family); });
       if (!options_.pareto && limit() < longest_time) weighing_.at_most = limit() * (1 + slightly);
-      for (const WeighedCandidate& candidate : weighing_.weigh(round, std::move(later))) take(candidate);
+      for (const WeighedCandidate& candidate : weighing_.weigh(round.now, std::move(round.later))) take(candidate);
     }
   }
 

@@ -5,13 +5,13 @@
 #include <chrono>
 #include <condition_variable>
 #include <csignal>
-#include <cstdint>
-#include <ctime>
 #include <mutex>
 #include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include "common/base/end_requests.hpp"
 
 namespace plumb::exec {
 namespace {
@@ -22,28 +22,17 @@ constexpr std::chrono::milliseconds watch_every{20};
 
 std::atomic<int> first_signal = 0;
 std::atomic<bool> was_caught = false;
-std::atomic<int> caught_times = 0;
-std::atomic<std::int64_t> caught_at_ns = 0;  // last that counted, by the monotonic clock
+EndRequests requests;
 std::atomic<bool> is_taken = false;
-static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free &&
-                  std::atomic<std::int64_t>::is_always_lock_free,
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free,
               "a signal handler writes them");
-
-// Programs that end a job often signal the process and then its whole group, as timeout(1) does: within a second that
-// is one request.
-constexpr std::int64_t one_request_ns = 1'000'000'000;
 
 // The first signal counts: a terminal's Ctrl-C may be followed by a launcher's SIGTERM.
 void remember_signal(int signal) {
   int none = 0;
   first_signal.compare_exchange_strong(none, signal);
   was_caught = true;
-  timespec now = {};
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
-  const std::int64_t now_ns = std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
-  if (caught_times > 0 && now_ns - caught_at_ns < one_request_ns) return;
-  caught_at_ns = now_ns;
-  ++caught_times;
+  requests.take();
 }
 
 std::string reason_to_end() {
@@ -85,7 +74,7 @@ struct SignalWatch::State {
     if (!on.on_stuck) return;
     const double looks = on.grace().value * 1e3 / static_cast<double>(watch_every.count());
     lock.lock();
-    for (double look = 0; look < looks && !closing && !(on.twice_is_stuck && caught_times > 1); ++look) wait();
+    for (double look = 0; look < looks && !closing && !(on.twice_is_stuck && requests.count() > 1); ++look) wait();
     if (closing) return;
     lock.unlock();
     on.on_stuck(reason);
@@ -99,7 +88,7 @@ SignalWatch::SignalWatch(SignalActions actions) : state_(std::make_unique<State>
     if (State::all().watches.empty()) {
       first_signal = 0;
       was_caught = false;
-      caught_times = 0;
+      requests.reset();
       is_taken = false;
     }
     State::all().watches.push_back(state_.get());
@@ -120,7 +109,7 @@ std::string SignalWatch::reason() const {
   return reason;
 }
 
-int SignalWatch::times() const { return caught_times; }
+int SignalWatch::times() const { return requests.count(); }
 
 Stop SignalWatch::stop() const { return {&was_caught, std::nullopt}; }
 

@@ -10,24 +10,29 @@
 #include <utility>
 
 #include "common/base/error.hpp"
+#include "common/base/program.hpp"
 
 namespace plumb::sim {
 namespace {
 
 constexpr int largest_tried = 1024;
 
-bool has_fitting(const PlanningResult& result) {
-  return std::ranges::any_of(result.candidates, [](const Candidate& one) { return one.own && one.fits; });
+Scenario read(const ScenarioFile& file, const ScenarioOverrides& overrides) {
+  const SignOfLife alive("reading");
+  return file.read(overrides);
 }
 
 }  // namespace
 
-PlannedOnNodes plan_on_nodes(const ScenarioOnNodes& on_nodes, const Evaluator& engine, const PlanningOptions& options) {
+PlannedOnNodes plan_on_nodes(const ScenarioFile& file, const ScenarioOverrides& given, const Evaluator& engine,
+                             const PlanningOptions& options) {
   const auto begin = std::chrono::steady_clock::now();
   std::exception_ptr first_error;
   std::optional<PlannedOnNodes> found;
   std::vector<int> too_few;
-  for (int nodes = 1; nodes <= largest_tried; nodes *= 2) {
+  ScenarioOverrides overrides = given;
+  const int largest = file.has_nodes_auto() ? largest_tried : 1;
+  for (overrides.nodes = 1; overrides.nodes <= largest; overrides.nodes *= 2) {
     PlanningOptions left = options;
     if (left.time_limit) {
       const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begin;
@@ -35,7 +40,7 @@ PlannedOnNodes plan_on_nodes(const ScenarioOnNodes& on_nodes, const Evaluator& e
     }
     bool settled = false;
     try {
-      PlannedOnNodes here{.scenario = on_nodes(nodes), .too_few = too_few};
+      PlannedOnNodes here{.scenario = read(file, overrides), .too_few = too_few};
       settled = !here.scenario.nodes_open;
       here.planned = plan_openly(here.scenario, engine, left);
       found = std::move(here);
@@ -44,7 +49,7 @@ PlannedOnNodes plan_on_nodes(const ScenarioOnNodes& on_nodes, const Evaluator& e
       if (settled) throw;
       if (!first_error) first_error = std::current_exception();
     }
-    too_few.push_back(nodes);
+    too_few.push_back(overrides.nodes);
   }
   if (!found) std::rethrow_exception(first_error);
   return *std::move(found);

@@ -353,23 +353,19 @@ ExitStatus plan(const PlanOptions& options) {
     throw InputError(options.scenario, "is a plan, expected a scenario",
                      "plumb simulate " + options.scenario + " predicts it");
   }
-  const ScenarioFile file(options.scenario);
-  const auto read_on = [&](int nodes) {
+  const ScenarioFile file = [&] {
     const SignOfLife alive("reading");
-    ScenarioOverrides overrides = options.overrides;
-    overrides.nodes = nodes;
-    return file.read(overrides);
-  };
+    return ScenarioFile(options.scenario);
+  }();
   const Evaluator evaluator = find_engine(options.engine);
   const std::vector<std::string> baselines = each_once(options.baselines);
   for (const std::string& name : baselines) (void)find_baseline(name);  // refused before a long search
-  const PlannedOnNodes found = plan_on_nodes(read_on, evaluator, options.planning);
+  const PlannedOnNodes found = plan_on_nodes(file, options.overrides, evaluator, options.planning);
   const Scenario& scenario = found.scenario;
   const Planned& planned = found.planned;
   const std::vector<Candidate>& candidates = planned.planning.candidates;
-  const bool fits = std::ranges::any_of(candidates, [](const Candidate& one) { return one.own && one.fits; });
   const bool told = options.explain && !options.json && options.output != standard_stream;
-  if (!fits && told && !candidates.empty()) {
+  if (!has_fitting(planned.planning) && told && !candidates.empty()) {
     print_explanation(planned, scenario, candidates.front());
   }
   const Candidate& chosen = [&]() -> const Candidate& {

@@ -6,8 +6,8 @@
 #include <array>
 #include <atomic>
 #include <csignal>
-#include <ctime>
 
+#include "common/base/end_requests.hpp"
 #include "common/base/program.hpp"
 #include "common/base/text.hpp"
 #include "common/scenario_file/stage_data_choices.hpp"
@@ -16,26 +16,15 @@ namespace plumb::sim {
 namespace {
 
 std::atomic<bool> interrupted = false;
-std::atomic<std::int64_t> interrupted_at_ns = 0;  // first, by the monotonic clock
-static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<std::int64_t>::is_always_lock_free,
-              "a signal handler writes them");
-
-// What ends a job often signals the process and then its whole group, as timeout(1) does: within a second that is one
-// request.
-constexpr std::int64_t one_request_ns = 1'000'000'000;
+EndRequests requests;
+static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler writes it");
 
 // The first request keeps the best so far, the second ends the program as it would end any other.
 void take_interrupt(int signal) {
-  timespec now = {};
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
-  const std::int64_t now_ns = std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
-  std::int64_t first_ns = 0;
-  if (interrupted_at_ns.compare_exchange_strong(first_ns, now_ns)) {
-    interrupted = true;
-  } else if (now_ns - first_ns > one_request_ns) {
-    std::signal(signal, SIG_DFL);
-    std::raise(signal);
-  }
+  interrupted = true;
+  if (requests.take() == 1) return;
+  std::signal(signal, SIG_DFL);
+  std::raise(signal);
 }
 
 // Takes Ctrl-C and SIGTERM, as of a batch system whose time is over, as long as it lives, and to the program's end once
@@ -43,7 +32,7 @@ void take_interrupt(int signal) {
 class InterruptWatch {
  public:
   InterruptWatch() {
-    interrupted_at_ns = 0;
+    requests.reset();
     interrupted = false;
     struct sigaction action = {};
     action.sa_handler = take_interrupt;
@@ -160,6 +149,10 @@ Planned all_weighed(const Scenario& scenario, const Evaluator& engine, const Pla
 }
 
 }  // namespace
+
+bool has_fitting(const PlanningResult& result) {
+  return std::ranges::any_of(result.candidates, [](const Candidate& one) { return one.own && one.fits; });
+}
 
 Planned plan_openly(const Scenario& scenario, const Evaluator& engine, const PlanningOptions& options) {
   const auto begin = std::chrono::steady_clock::now();

@@ -35,6 +35,9 @@ struct Planned {
   double seconds = 0;                  // that it took
 };
 
+// Returns true if a candidate of the scenario's own splits fits.
+[[nodiscard]] bool has_fitting(const PlanningResult& result);
+
 // Shows progress with the best so far. The first Ctrl-C or SIGTERM keeps the best so far, another one a second or more
 // later ends the program.
 [[nodiscard]] Planned plan_openly(const Scenario& scenario, const Evaluator& engine, const PlanningOptions& options);
